@@ -23,22 +23,9 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 
 def build_page(model, name: str = ""):
-    """Builds the page of a model.
+    """Builds the page of a model with a preprocessor, `gradio.Blocks`, under a `name`.
 
-    Args:
-        model: a task whose class has a `demo_page`, with a preprocessor.
-        name: string. The name of the model on the page. Defaults to `""`.
-
-    Returns:
-        `gradio.Blocks`.
-
-    Raises:
-        ValueError: if the model's class has no page.
-
-    Example:
-    ```python
-    build_page(answerer).launch()
-    ```
+    Raises `ValueError` if the model's class has no page.
     """
     if model.demo_page is None:
         raise ValueError(
@@ -99,12 +86,7 @@ def main(arguments=None, program: str = "python -m keras_spanbert.demo") -> int:
 
 
 def load(preset: str):
-    """Loads a preset or checkpoint as a model of the task that it has a head for.
-
-    Raises:
-        ValueError: if it has no trained head or no preprocessor, or if its task
-            has no page.
-    """
+    """Loads a preset or checkpoint as a model of the task that it has a trained head for."""
     import keras
 
     from keras_spanbert import api  # noqa: F401, registers the classes.

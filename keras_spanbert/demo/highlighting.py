@@ -9,9 +9,8 @@ _COLOR, _FAINTEST, _STRONGEST = "59, 130, 246", 0.15, 0.6
 def to_html(pieces) -> str:
     """Returns the pieces as HTML. Pieces with a score are highlighted, darker for higher scores.
 
-    Args:
-        pieces: iterable of `(text, score)` or `(text, score, label)`. If the score is
-            `None`, the piece is not highlighted. The label is shown after the text.
+    Pieces are `(text, score)` or `(text, score, label)`. If the score is `None`, the piece is not
+    highlighted.
     """
     shown = []
     for text, score, *label in pieces:

@@ -18,24 +18,12 @@ def build(
     labels: list[str] | None = None,
     submit=None,
 ):
-    """Builds a page of inputs, a button, outputs and examples.
+    """Builds a page, `gradio.Blocks`, of inputs, a button, outputs and examples.
 
-    Args:
-        title: string. The heading of the page.
-        name: string. The name of the model.
-        function: function of the inputs' values that returns the outputs' values.
-            Its name is also its name in the page's API.
-        button: string. The text of the button, which calls the function.
-        inputs: list of components.
-        outputs: list of components.
-        examples: list of rows of values for the first inputs.
-        labels: list of strings, the text of each example. A click on an example then
-            also calls the function. Defaults to `None`: the examples show their
-            values, and a click only fills in the inputs.
-        submit: text box in which the enter key calls the function. Defaults to `None`.
-
-    Returns:
-        `gradio.Blocks`.
+    The button calls `function` of the inputs' values, whose name is also its name in the page's
+    API. `examples` are rows of values for the first inputs. With `labels`, the texts of the
+    examples, a click on one also calls the function, as does the enter key in the text box
+    `submit`.
     """
     with gradio.Blocks(title=f"keras_spanbert: {title}") as blocks:
         model = f"<p>Model: <b>{html.escape(name)}</b></p>" if name else ""

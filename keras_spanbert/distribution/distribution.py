@@ -57,12 +57,7 @@ class Distribution:
             )
 
     def dataset(self, stream):
-        """Returns this process's rows of each batch of a stream, as a `tf.data.Dataset`.
-
-        Args:
-            stream: `TrainingStream` or `Batches`. Their docstrings say which rows a
-                process reads.
-        """
+        """Returns this process's rows of each batch of a stream, as a `tf.data.Dataset`."""
         return stream.dataset(self.part, self.num_parts)
 
     def split(self, dataset):
@@ -95,13 +90,8 @@ class Distribution:
     def local(self, model: keras.Model, keep: bool = True) -> Iterator[keras.Model]:
         """Yields the model with its present weights, to save or predict in this process alone.
 
-        With a Keras distribution or a TensorFlow strategy, this is a copy, which all
-        processes must make together. Otherwise it is the model itself.
-
-        Args:
-            model: a task model.
-            keep: bool. Whether to keep the copy for the next call. Defaults to
-                `True`.
+        With a Keras distribution or a TensorFlow strategy, this is a copy, which all processes must
+        make together. `keep` keeps it for the next call. Otherwise it is the model itself.
         """
         if keras.distribution.distribution() is None and self._strategy is None:
             yield model

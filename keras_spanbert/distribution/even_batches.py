@@ -28,12 +28,7 @@ def num_batch_shards() -> int:
 
 
 def check_even_rows(num_rows: int, batch_size: int | None) -> None:
-    """Raises `ValueError` if the devices cannot share one of the batches evenly.
-
-    Args:
-        num_rows: int. Total number of rows.
-        batch_size: int, or `None` for Keras's default of 32.
-    """
+    """Raises `ValueError` if the devices cannot share one of the batches evenly."""
     shards = num_batch_shards()
     batch_size = min(batch_size or 32, num_rows)
     if num_rows % shards or batch_size % shards:

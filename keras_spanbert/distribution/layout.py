@@ -14,19 +14,15 @@ def new_layout(mesh: keras.distribution.DeviceMesh) -> keras.distribution.Layout
 
 
 def add_layout(layout: dict[str, tuple]) -> None:
-    """Splits variables that are made afterwards, by their paths.
+    """Splits variables that are made afterwards, by paths: see `keras.distribution.LayoutMap`.
 
-    This library's layouts split the first dense layer of an attention or feedforward
-    network by columns and the last one by rows, so that activations are exchanged
-    once per network. Without model parallelism, or with a layout of the user's own,
-    nothing changes.
-
-    Args:
-        layout: dict of regular expression to axes, one of which is `"model"`.
-            See `keras.distribution.LayoutMap`.
+    `layout` maps regular expressions to axes, one of which is `"model"`. Without model parallelism,
+    or with a layout of the user's own, nothing changes.
     """
     if not shares_model():
         return
+    # This library's layouts split the first dense layer of an attention or feedforward network by
+    # columns and the last one by rows, so that activations are exchanged once per network.
     known = list(_layout_map)  # `in` calls `__getitem__`, which returns `None` for missing keys.
     for path, axes in layout.items():
         if path not in known:
@@ -40,15 +36,10 @@ def shares_model() -> bool:
 
 
 def relayout(weight, axes: tuple):
-    """Returns the value of a weight, split differently in a step than in storage.
+    """Returns the value of a variable or tensor, split differently in a step than in storage.
 
-    Its gradient and the optimizer's variables are split like the stored weight.
-    Without model parallelism nothing changes.
-
-    Args:
-        weight: a variable, or a tensor computed from one.
-        axes: tuple with `"model"` for the axis to split, whose size need not be a
-            multiple of the number of devices, and `None` for the others.
+    Its gradient and the optimizer's variables are split like the stored weight. `axes` have
+    `"model"` for the axis to split, whose size need not be a multiple of the number of devices.
     """
     if not shares_model():
         return weight

@@ -17,13 +17,9 @@ def to_numpy(variable: keras.Variable) -> np.ndarray:
 
 
 def assign(variable: keras.Variable, array) -> None:
-    """Sets a variable. Each process needs only the parts on its devices.
+    """Sets a variable to an array with the same value in all processes.
 
-    Args:
-        variable: `keras.Variable`.
-        array: array of the variable's shape, with the same value in all
-            processes. If the variable is split over processes, only slices of
-            this process's parts are read.
+    If the variable is split over processes, only slices of this process's parts are read.
     """
     if not is_sharded(variable):
         variable.assign(np.asarray(array))

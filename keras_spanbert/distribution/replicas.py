@@ -30,15 +30,10 @@ def mean_over_replicas(x):
 
 
 def sum_over_replicas(tensors):
-    """Returns the sums of tensors over TensorFlow's replicas, and the number of replicas.
+    """Returns the sums of tensors, or `None`, over TensorFlow's replicas, and their number.
 
-    On the other backends, gradients are already combined over all replicas: the tensors are
-    returned unchanged, and the number is 1.
-    TensorFlow's `IndexedSlices`, which have a row for each lookup in a table, are converted to
-    dense tensors, because the norm of separate rows is not the norm of the gradient.
-
-    Args:
-        tensors: list. Each item is a tensor or `None`. `None` stays in its place.
+    On the other backends, gradients are already combined, and the number is 1. `IndexedSlices`
+    become dense tensors, because the norm of separate rows is not the norm of the gradient.
     """
     if keras.backend.backend() != "tensorflow":
         return tensors, 1

@@ -154,14 +154,8 @@ def exact_scale(rate: float) -> float:
 def hash_numbers(seed, sizes, rows: int, columns: int):
     """Returns random numbers for `hash_keep`, for matrices of some rows and columns.
 
-    Args:
-        seed: uint32 `[2]`.
-        sizes: sizes of the axes before those of a matrix.
-        rows, columns: size of a matrix.
-
-    Returns:
-        uint32 `[*sizes, rows + rows + columns]`: a multiplier and then an offset of each
-        row, and a number of each column.
+    From a seed, uint32 `[2]`, to uint32 `[*sizes, rows + rows + columns]`: a multiplier and then an
+    offset of each row, and a number of each column.
     """
     import jax.numpy as jnp
 
@@ -172,24 +166,15 @@ def hash_numbers(seed, sizes, rows: int, columns: int):
 
 
 def hash_keep(multipliers, offsets, columns, rate: float):
-    """Returns which elements of a matrix to keep, bool, from `hash_numbers`.
-
-    Two elements of a row are independent, because a random multiplier and offset are a
-    pairwise independent hash function of the column's number. Rows are independent too.
-
-    Reference:
-        [Dietzfelbinger 1996](https://doi.org/10.1007/3-540-60922-9_46).
-    """
-    # The upper 16 bits decide.
+    """Returns which elements of a matrix to keep, bool, from `hash_numbers`."""
+    # Two elements of a row are independent, because a random multiplier and offset are a pairwise
+    # independent hash of the column's number (https://doi.org/10.1007/3-540-60922-9_46). The upper
+    # 16 bits decide.
     return multipliers * columns + offsets >= np.uint32(num_dropped_levels(rate) * 2**16)
 
 
 def _hash(x):
-    """Returns 32 bits that look random: lowbias32.
-
-    Reference:
-        [Wellons](https://github.com/skeeto/hash-prospector).
-    """
+    """Returns 32 bits that look random: lowbias32 of https://github.com/skeeto/hash-prospector."""
     x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
     return x ^ (x >> 16)

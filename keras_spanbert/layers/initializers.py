@@ -10,15 +10,7 @@ _IS_SKIPPED = contextvars.ContextVar("is_initialization_skipped", default=False)
 
 
 def kernel_initializer(stddev: float = 0.02) -> keras.initializers.Initializer:
-    """Returns BERT's initializer for embeddings and kernels.
-
-    Returns:
-        A new `keras.initializers.TruncatedNormal` with standard deviation
-        `stddev`, or `keras.initializers.Zeros` inside `skip_initialization()`.
-
-    Reference:
-        [Devlin et al. 2019](https://arxiv.org/abs/1810.04805).
-    """
+    """Returns BERT's initializer for embeddings and kernels, or zeros in `skip_initialization`."""
     if _IS_SKIPPED.get():
         return keras.initializers.Zeros()
     return keras.initializers.TruncatedNormal(stddev=stddev)
@@ -29,15 +21,6 @@ def skip_initialization(is_skipped: bool = True) -> Iterator[None]:
     """Skips random initialization of models whose weights are all loaded next.
 
     `is_skipped=False` changes nothing.
-
-    Example:
-    ```python
-    from keras_spanbert.layers.initializers import skip_initialization
-
-    with skip_initialization():
-        copy = keras_spanbert.SpanBertBackbone.from_config(backbone.get_config())
-    copy.set_weights(backbone.get_weights())
-    ```
     """
     token = _IS_SKIPPED.set(is_skipped or _IS_SKIPPED.get())
     try:

@@ -20,16 +20,8 @@ from keras_spanbert.layers.dropout import Dropout, hash_numbers, shard_axes
 def attend_fused(query, key, value, padding_mask, plain):
     """Computes attention with the platform's kernel if there is one, otherwise with `plain`.
 
-    The platform is the compilation target. It can differ from the platform of
-    the first device, and the machine need not have such a device.
-
-    Args:
-        query, key, value: float `[B, L, N, D]`. The query is already scaled.
-        padding_mask: bool `[B, L]` or `None`. Each row has a true value.
-        plain: function of `(query, key, value, padding_mask)`.
-
-    Returns:
-        float `[B, L, N, D]`.
+    From float `[B, L, N, D]`, the query already scaled, to the same shape. `padding_mask` is bool
+    `[B, L]`, with a true value in each row, or `None`.
     """
     kernels = {}
     if _is_static(query):
@@ -56,15 +48,7 @@ def fuses_dropout(query, dropout) -> bool:
 def attend_with_dropout(query, key, value, padding_mask, dropout, plain):
     """Computes attention with dropout of its weights, with our kernel on NVIDIA GPUs.
 
-    Both implementations draw the same mask on a GPU.
-
-    Args:
-        query, key, value, padding_mask: see `attend_fused`.
-        dropout: layer that `fuses_dropout`.
-        plain: function of `(query, key, value, padding_mask, seed)`.
-
-    Returns:
-        float `[B, L, N, D]`.
+    The arrays are those of `attend_fused`. `plain` also takes a seed, and draws the same mask.
     """
     flash = functools.partial(flash_attention, rate=dropout.rate)
     seed = dropout.seed_generator.next()

@@ -29,28 +29,15 @@ def supports(shape) -> bool:
 
 
 def attend(query, key, value, padding_mask, numbers, rate: float, interpret=False):
-    """Computes attention with dropout of its weights.
+    """Computes attention with dropout of its weights, float `[B, L, N, D]` to the same shape.
 
-    Weights, scores and the dropout mask exist only in blocks. The backward pass
-    computes them again.
-
-    Args:
-        query, key, value: 16-bit float `[B, L, N, D]` of a shape that `supports` accepts.
-            The query is already scaled.
-        padding_mask: bool `[B, L]` or `None`. Each row has a true value.
-        numbers: uint32 `[B, N, 3 L]`, `layers.dropout.hash_numbers` of the mask
-            `[B, N, L, L]`.
-        rate: float. Fraction of the weights to drop.
-        interpret: bool. Whether to run the kernels as JAX operations, on any platform.
-
-    Returns:
-        float `[B, L, N, D]`.
-
-    Reference:
-        [Dao 2023](https://arxiv.org/abs/2307.08691).
+    16-bit inputs of a shape that `supports` accepts, the query already scaled. `padding_mask` is
+    bool `[B, L]`, with a true value in each row, or `None`. `numbers` are `hash_numbers`
+    `[B, N, 3 L]` of the mask. With `interpret`, JAX operations replace the kernels.
     """
-    # Blocks without tokens must not give NaN. With a much larger number, rounding errors of `_exp`
-    # would overflow.
+    # Weights, scores and the dropout mask exist only in blocks, and the backward pass computes them
+    # again (https://arxiv.org/abs/2307.08691). Blocks without tokens must not give NaN. With a much
+    # larger number, rounding errors of `_exp` would overflow.
     bias = None if padding_mask is None else jnp.where(padding_mask, 0.0, -1e6)
     return _attend(rate, interpret, query, key, value, bias, numbers)
 
@@ -107,15 +94,9 @@ _attend.defvjp(_attend_forward, _attend_backward)
 def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
     """Runs a kernel for each row, head, and block of queries (of keys with `by_key`).
 
-    Args:
-        kernel: function of the size of the blocks it loops over, of an exponential
-            function, and of references to its block of `blocks`, to `wholes` of its row
-            and head, and to its block of each output.
-        sizes: see `FORWARD`.
-        interpret: see `attend`.
-        blocks, wholes: dicts of arrays `[B, L, N, D]`, `[B, N, L]`, `[B, L]` or `None`.
-        outputs: arrays with the shapes and dtypes of the outputs.
-        by_key: bool.
+    The kernel takes the size of the blocks it loops over, an exponential function, and references
+    to its block of `blocks`, to `wholes` of its row and head, and to its block of each of
+    `outputs`. Arrays are `[B, L, N, D]`, `[B, N, L]`, `[B, L]` or `None`.
     """
     rows, length, num_heads, head_dim = outputs[0].shape
     of_queries, of_keys = (math.gcd(size, length) for size in sizes[:2])

@@ -21,11 +21,7 @@ def are_cheaper(dtype) -> bool:
 
 
 def project(layer, x):
-    """Calls a `Dense` or `EinsumDense` layer without activation, and adds its bias by `add_bias`.
-
-    If the layer has no bias, or computes in another dtype than that of `x`, it is called as
-    usual.
-    """
+    """Calls a `Dense` or `EinsumDense` layer without activation, whose bias `add_bias` adds."""
     x, bias = _without_bias(layer, x)
     return x if bias is None else add_bias(x, bias)
 
@@ -44,16 +40,14 @@ def _without_bias(layer, x):
 
 @jax.custom_vjp
 def add_bias(x, bias):
-    """Adds a bias to the last axes of `x`. On TPUs, its gradient is a matrix product.
-
-    For queries, keys and values `[B, L, N, D]`, the TPU compiler estimates that a sum
-    over rows takes 27 times as long as the product.
-    """
+    """Adds a bias to the last axes of `x`. On TPUs, its gradient is a matrix product."""
     return x + bias
 
 
 def _add_bias_backward(bias, upstream):
     axes = tuple(range(upstream.ndim - bias.ndim))
+    # For queries, keys and values `[B, L, N, D]`, the TPU compiler estimates that a sum over rows
+    # takes 27 times as long as the product.
     gradient = jax.lax.platform_dependent(
         upstream,
         tpu=functools.partial(sum_by_product, axes=axes),
@@ -79,15 +73,13 @@ def sum_by_product(x, axes):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def repeat(x, rows):
-    """Repeats `x` along a new first axis. On GPUs, its gradient is a matrix product.
-
-    XLA would store the operand `[B, L, H]` of a sum over rows as `[L, H, B]`, and with it the
-    hidden states and dropout masks of all layers, and transpose them for each product.
-    """
+    """Repeats `x` along a new first axis. On GPUs, its gradient is a matrix product."""
     return jnp.broadcast_to(x, (rows, *x.shape))
 
 
 def _repeat_backward(rows, _, upstream):
+    # XLA would store the operand `[B, L, H]` of a sum over rows as `[L, H, B]`, and with it the
+    # hidden states and dropout masks of all layers, and transpose them for each product.
     gradient = jax.lax.platform_dependent(
         upstream,
         cuda=functools.partial(sum_by_product, axes=(0,)),
@@ -100,14 +92,12 @@ repeat.defvjp(lambda x, rows: (repeat(x, rows), None), _repeat_backward)
 
 
 def activate(activation, layer, x):
-    """Calls a `Dense` layer and one of Keras's activations, which is computed again backward.
-
-    For the backward pass it keeps the product before the bias is added. The sum would be another
-    array to write. `keras.remat` would also add a barrier after the upstream gradient. The
-    compiler could then not fuse the derivative with the matrix product before it.
-    """
+    """Calls a `Dense` layer and one of Keras's activations, which is computed again backward."""
     if activation not in vars(keras.activations).values():
         return activation(layer(x))  # It may read variables, which would have no gradients here.
+    # The product before the bias is added is kept: the sum would be another array to write.
+    # `keras.remat` would also add a barrier after the upstream gradient, so that the compiler could
+    # not fuse the derivative with the matrix product before it.
     x, bias = _without_bias(layer, x)
     activation = _gelu if activation is keras.activations.gelu else activation
     if bias is None:
@@ -116,11 +106,9 @@ def activate(activation, layer, x):
 
 
 def _gelu(x):
-    """Computes GELU in float32.
-
-    JAX would round the constants to 16 bits and compute `erfc` with two polynomials and an
-    exponential, which takes a GPU twice as long as reading and writing the array.
-    """
+    """Computes GELU in float32."""
+    # JAX would round the constants to 16 bits and compute `erfc` with two polynomials and an
+    # exponential, which takes a GPU twice as long as reading and writing the array.
     wide = x.astype(jnp.float32)
     return (0.5 * wide * (1.0 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
 
@@ -140,11 +128,7 @@ _recompute.defvjp(lambda function, *arrays: (function(*arrays), arrays), _recomp
 
 
 def normalize(layer, x):
-    """Calls a `LayerNormalization` of the last axis, for 16-bit `x`.
-
-    It keeps `x` and two numbers per row for the backward pass. JAX's differentiation
-    would keep several arrays in float32.
-    """
+    """Calls a `LayerNormalization` of the last axis, for 16-bit `x`."""
     if layer.compute_dtype != x.dtype:
         return layer(x)
     with jax.named_scope(layer.name):
@@ -166,6 +150,7 @@ def _normalize_forward(epsilon, x, gamma, beta):
     variance = jnp.maximum(squares - jnp.square(mean), 2.0**-22 * squares)
     scale = jax.lax.rsqrt(variance + epsilon)
     outputs = (wide - mean) * scale * gamma_wide + beta_wide
+    # JAX's differentiation would keep several arrays in float32.
     return outputs.astype(x.dtype), (x, mean, scale, gamma)
 
 
@@ -205,24 +190,10 @@ multiply.defvjp(lambda x, table: (multiply(x, table), (x, table)), _multiply_bac
 
 
 def attend_with_dropout(query, key, value, bias, dropout, seed=None):
-    """Computes the attention of `layers.attention` with dropout of its weights.
+    """Computes attention with dropout of its weights, 16-bit float `[B, L, N, D]` to that shape.
 
-    The gradient of a softmax needs the sum over S of weights times their gradients. It
-    equals the sum over D of outputs times their gradients, which is known before the
-    gradients of the weights. The gradients of the scores are therefore computed in one
-    pass, and those of the weights are not stored.
-
-    Args:
-        query, key, value: 16-bit float `[B, L, N, D]`. The query is already scaled.
-        bias: float32 `[B, 1, 1, S]`, added to the scores, or `None`. Has no gradient.
-        dropout: `layers.dropout.Dropout` that `draws_in_jax`.
-        seed: uint32 `[2]`. Defaults to `None`, the next seed of `dropout`.
-
-    Returns:
-        float `[B, L, N, D]`.
-
-    Reference:
-        [Dao et al. 2022](https://arxiv.org/abs/2205.14135), appendix B.2.
+    The query is already scaled. `bias` is float32 `[B, 1, 1, S]` or `None`, and has no gradient.
+    `dropout` is a layer that `draws_in_jax`, with `seed` or else with its next seed.
     """
     rows, length, num_heads, _ = query.shape
     seed = dropout.seed_generator.next() if seed is None else seed
@@ -246,6 +217,9 @@ def _attend_forward(scale, query, key, value, bias, keep):
 
 def _attend_backward(scale, kept, upstream):
     query, key, value, keep, weights, outputs = kept
+    # The sum over S of weights times their gradients equals the sum over D of outputs times theirs
+    # (https://arxiv.org/abs/2205.14135, appendix B.2), so the gradients of the weights are not
+    # stored.
     means = (upstream.astype(jnp.float32) * outputs).sum(-1).swapaxes(1, 2)[..., None]
     of_dropped = jnp.einsum("bsnd,btnd->bnts", value, upstream, preferred_element_type=jnp.float32)
     dropped = jnp.where(keep, scale(weights), 0)

@@ -17,11 +17,8 @@ from keras_spanbert.layers.array_functions import (
 def linguistic_or_random(xp, maskable, span_marks, position, anchors, draws):
     """Returns the first and last tokens of candidates, `[B, K + 1]` and `[B, K]`, in 0..N.
 
-    With probability 1/2 a candidate is a linguistic span of the sequence, if it
-    has any, drawn uniformly. Otherwise it is the random word at its anchor. A
-    span that was drawn before would be skipped later anyway, so it is removed
-    here, where that is cheap. That is why K candidates take 2K draws `[B, 2K]`.
-    Each draw decides both the kind and the span.
+    With probability 1/2 a candidate is a linguistic span of the sequence, if it has any, otherwise
+    the random word at its anchor. Takes draws `[B, 2K]`.
     """
     K = anchors.shape[1] - 1
     marks = xp.where(maskable, span_marks, 0)
@@ -44,6 +41,8 @@ def linguistic_or_random(xp, maskable, span_marks, position, anchors, draws):
 
     order = np.arange(2 * K, dtype=np.int32) + xp.zeros_like(span)
     first_draws = scatter_min(xp, xp.full_like(starts, 2 * K), span, order)
+    # A span that was drawn before would be skipped later anyway. It is removed here, where that is
+    # cheap, so K candidates take 2K draws. Each decides both the kind and the span.
     is_new = ~is_linguistic | (take(xp, first_draws, span) == order)
     slot = cumsum(xp, is_new, axis=1) - 1
     slot = xp.where(is_new, xp.minimum(slot, K), K)  # Slot K collects what is left out.

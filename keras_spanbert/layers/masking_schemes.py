@@ -27,11 +27,7 @@ def has_integers(x) -> bool:
 
 
 def as_array(xp, name: str, value):
-    """Returns an argument as an array of `xp`.
-
-    Raises:
-        ValueError: if it has rows of different lengths.
-    """
+    """Returns an argument as an array of `xp`. Raises `ValueError` if its rows differ in length."""
     if hasattr(value, "nested_row_splits"):
         raise ValueError(
             f"The rows of `{name}` must have the same length: pad them. Received: a ragged tensor"

@@ -28,26 +28,9 @@ def next_sentence_pairs(
 ):
     """Cuts sequences in two and exchanges the second segments of half of them.
 
-    Uses only the part of the NumPy API that `numpy` and
-    `tensorflow.experimental.numpy` share, as `span_masks` does.
-
-    Legend: in shapes, B = batch and L = sequence length. Elsewhere, A and B are
-    the segments of a pair. A position is a column of the batch. `[CLS]` is at
-    position 0.
-
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        token_ids: int32 `[B, L]`.
-        kinds: int8 `[B, L]`. Kinds of the tokens.
-        draws: float64 `[B, 5]`, uniform in [0, 1).
-        short_rate: float. Share of the sequences that are cut short.
-        sep_token_id: int.
-        pad_token_id: int.
-        span_marks: int32 `[B, L]`, numbers that move with their tokens.
-            Defaults to `None`.
-
-    Returns:
-        Dict, see `NextSentencePairs`.
+    From `token_ids` int32, `kinds` int8 and `span_marks` int32 `[B, L]` and uniform draws float64
+    `[B, 5]` to the dict that `NextSentencePairs` returns. Below, A and B are the segments of a
+    pair, and a position is a column of the batch, where `[CLS]` is at 0.
     """
     length = token_ids.shape[1]
     position = np.arange(length, dtype=np.int32)[None, :]

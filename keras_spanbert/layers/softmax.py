@@ -11,13 +11,9 @@ def wide_dtype(x) -> str:
 
 
 def softmax_forward(scores, bias=None):
-    """Returns the softmax over the last axis, in the scores' dtype.
+    """Returns the softmax over the last axis of scores plus a bias, in the scores' dtype.
 
-    Computes in float32, or in float64 if the scores are float64.
-
-    Args:
-        scores: float `[..., S]`. With PyTorch, float32 scores are changed in place.
-        bias: float, added to the scores. Defaults to `None`.
+    With PyTorch, float32 scores are changed in place.
     """
     if scores.shape[-1] == 1:
         return scores * 0.0 + 1.0  # Keras would warn about a softmax over one value.
@@ -29,12 +25,7 @@ def softmax_forward(scores, bias=None):
 
 
 def softmax_backward(weights, upstream):
-    """Returns the gradient of the scores, in the weights' dtype.
-
-    Args:
-        weights: 16-bit float `[..., S]`, the result of `softmax_forward`.
-        upstream: float `[..., S]`, the gradient of the weights.
-    """
+    """Returns the gradient of the scores from the 16-bit weights and the gradient of these."""
     wide = ops.cast(weights, "float32")
     upstream = ops.cast(upstream, "float32")
     mean = ops.sum(wide * upstream, axis=-1, keepdims=True)

@@ -64,20 +64,10 @@ def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
 
 
 def row_uniform(xp, token_ids, number, seed: int, num_columns: int):
-    """Returns uniform draws that depend on a row's ids, a number and the seed, not on the batch.
+    """Returns uniform draws float64 `[B, num_columns]` that do not depend on the rest of the batch.
 
-    Draw j is a hash of the row, `number`, `seed` and j, computed as in splitmix64
-    (Steele et al. 2014). NumPy and TensorFlow give the same draws.
-
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        token_ids: int `[B, L]`, not negative.
-        number: int `[B, 1]`, not negative.
-        seed: int.
-        num_columns: int.
-
-    Returns:
-        float64 `[B, num_columns]` in [0, 1).
+    Draw j is a hash of the row of `token_ids` `[B, L]`, of `number` `[B, 1]`, of the seed and of j,
+    as in splitmix64 (Steele et al. 2014), the same with NumPy and TensorFlow.
     """
     counters = _STEP * np.arange(1, max(token_ids.shape[1], num_columns) + 1, dtype=np.uint64)
     seed = _mix_bits(np, np.array([seed % 2**64], np.uint64))

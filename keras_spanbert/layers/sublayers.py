@@ -11,9 +11,7 @@ from keras_spanbert.keras_private import set_dtype_policy
 def config_of(layer, names: Iterable[str] | type) -> dict:
     """Returns arguments of a layer for `get_config`, from its attributes of the same names.
 
-    Args:
-        layer: a layer or model.
-        names: names of arguments, or a class: all arguments of its constructor.
+    `names` can be a class: all arguments of its constructor.
     """
     if isinstance(names, type):
         names = [name for name in inspect.signature(names).parameters if name != "kwargs"]
@@ -89,15 +87,9 @@ def resolve_policies(root: keras.layers.Layer) -> None:
 def policy_with_quantization(
     model: keras.layers.Layer, policy: keras.DTypePolicy
 ) -> keras.DTypePolicy:
-    """Returns a dtype policy that also records which sublayers are quantized.
+    """Returns a policy that also records which sublayers of a model are quantized.
 
-    Args:
-        model: `keras.Model` or another layer.
-        policy: the policy of layers that are not quantized, or a result of this function.
-
-    Returns:
-        `policy`, or a `keras.dtype_policies.DTypePolicyMap` of paths if some
-        layers are quantized.
+    This is `policy` itself, or a `DTypePolicyMap` of paths if some layers are quantized.
     """
     policies = {}
     for layer in flatten_sublayers([model]):

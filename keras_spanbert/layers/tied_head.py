@@ -19,13 +19,9 @@ from keras_spanbert.layers.sublayers import (
 class TiedHead(keras.layers.Layer):
     """A head whose output projection can be tied to the model's token embedding.
 
-    A config cannot refer to another layer of the model. If the head is created from
-    a config, by `keras.models.clone_model` or from a `.keras` file, it therefore
-    looks for its embedding when it is first called in a functional model: the layer
-    with the embedding's name among the layers (and their sublayers) that compute
-    the head's inputs.
-
-    The arguments and errors are those of `MaskedLMHead`.
+    The arguments and errors are those of `MaskedLMHead`. A head that is created from a config finds
+    its embedding by name when it is first called in a functional model, among the layers that
+    compute its inputs.
     """
 
     def __init__(
@@ -38,7 +34,7 @@ class TiedHead(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        # The config of the embedding, until the layer is found.
+        # The config of the embedding, until the layer is found: it cannot refer to another layer.
         self._embedding_config = None
         # How many layers of the functional model have the embedding's name and size.
         self._num_found = None
@@ -181,11 +177,8 @@ def _is_plain(embedding):
 
 
 def _multiply(x, table):
-    """Returns the products `[..., V]` of vectors `[..., H]` and a table `[V, H]`.
-
-    16-bit vectors are multiplied in 16 bits, also in the backward pass, because GPUs and TPUs
-    multiply float32 numbers several times slower. The products are summed and returned in float32.
-    """
+    """Returns the products `[..., V]` of `[..., H]` and a table `[V, H]`: 16-bit in float32."""
+    # GPUs and TPUs multiply float32 numbers several times slower.
     if keras.backend.standardize_dtype(x.dtype) not in ("bfloat16", "float16"):
         return ops.matmul(x, ops.transpose(table))
     table = ops.cast(table, x.dtype)

@@ -15,14 +15,8 @@ from keras_spanbert.layers.stateless_random import check_draws, tensorflow
 class TokenLayer(keras.layers.Layer):
     """A layer that changes batches of token ids with NumPy, and in `tf.data` with TensorFlow.
 
-    A class defines `shape_rule`, a text about the shapes that it accepts, and `fits`,
-    which checks them.
-
-    Args:
-        vocabulary_size: int. Size of the token vocabulary.
-        seed: int. Determines the results of calls without a `seed`. Defaults to
-            `None`: a random seed, which `keras.utils.set_random_seed` controls.
-        **kwargs: see `keras.layers.Layer`.
+    A class defines `fits`, which checks shapes, and `shape_rule`, a text about them. Calls without
+    a `seed` use that of the constructor, by default a random one.
     """
 
     shape_rule: str
@@ -52,11 +46,9 @@ class TokenLayer(keras.layers.Layer):
         return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
 
     def set_kinds(self, **kinds: int) -> None:
-        """Sets `kinds`, int8 `[vocabulary_size]`: the kind of each token id.
+        """Sets `kinds`, int8 `[vocabulary_size]`: the kind of each token id, 0 by default.
 
-        Each argument is the name of an attribute that holds ids, with their kind as its value.
-
-        If an id is in several attributes, the last one counts. The kind of other ids is 0.
+        Each argument is an attribute that holds ids, with their kind. The last one counts.
         """
         self.kinds = np.zeros(self.vocabulary_size, np.int8)
         for name, kind in kinds.items():

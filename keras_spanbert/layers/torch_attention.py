@@ -16,15 +16,9 @@ def is_fused(x, dropout_rate: float) -> bool:
 
 
 def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
-    """Calls `scaled_dot_product_attention`.
+    """Calls `scaled_dot_product_attention`, float `[B, L, N, D]` to the same shape.
 
-    Args:
-        query, key, value: float `[B, L, N, D]`.
-        padding_mask: int or bool tensor `[B, L]` or `None`.
-        dropout_rate: float. Dropout rate of the attention weights. Defaults to `0.0`.
-
-    Returns:
-        float `[B, L, N, D]`.
+    `padding_mask` is an int or bool tensor `[B, L]` or `None`.
     """
     mask = None
     if padding_mask is not None:

@@ -55,19 +55,12 @@ def linear(x, kernel, bias):
 def transformer_layer(
     x, padding_mask, weights, num_heads, activation, epsilon, dropout, attention_dropout, attend
 ):
-    """Computes a `TransformerLayer`.
+    """Computes a `TransformerLayer` of `x` `[B, L, H]`.
 
-    Args:
-        x: float `[B, L, H]`.
-        padding_mask: int or bool `[B, L]`, or `None`.
-        weights: list of 16 tensors: kernels and biases of query, key, value and attention
-            output, gamma and beta, kernels and biases of both feedforward layers, gamma and beta.
-        num_heads: int.
-        activation: function.
-        epsilon: float, of the layer normalizations.
-        dropout: float. Rate, 0 outside training.
-        attention_dropout: rate or layer, as `attend` expects.
-        attend: `torch_attention.attend_fused` or a function with the same arguments.
+    `weights` are 16 tensors: kernels and biases of query, key, value and attention output, gamma
+    and beta, kernels and biases of both feedforward layers, gamma and beta. `attend` is
+    `attend_fused` or takes the same arguments, with `attention_dropout` as the last. Rates are 0
+    outside training.
     """
     o_kernel, o_bias, gamma_1, beta_1, kernel_1, bias_1, kernel_2, bias_2, gamma_2, beta_2 = (
         weights[6:]

@@ -1,8 +1,8 @@
 """A checkpoint of another library, and how its tensors map to the weights of a model.
 
-Tensors have Hugging Face's names without the prefix `bert.`. The parameters of
-LayerNorm are `weight` and `bias`. Shapes are PyTorch's: a kernel is `[out, in]`.
-Each model class lists its tensors as `TensorGroup`s.
+Tensors have Hugging Face's names without the prefix `bert.`, with `weight` and `bias` for
+LayerNorm, and PyTorch's shapes: a kernel is `[out, in]`. Each model class lists its tensors as
+`TensorGroup`s.
 """
 
 import collections
@@ -110,18 +110,11 @@ def tensor_groups(cls: type, arguments: dict) -> list[TensorGroup]:
 class Checkpoint:
     """A checkpoint of another library with valid settings, whose tensors are not loaded yet.
 
-    Args:
-        name: string. The origin of the checkpoint, for messages.
-        settings: dict. The settings of `transformers.BertConfig`. The attribute also has
-            defaults, and the sizes of an SBO head and a classifier of the checkpoint.
-        tensors: dict of name to `tensors.Tensor`. The names are Hugging Face's,
-            with or without the prefix `bert.`. LayerNorm may have `weight` and
-            `bias` or `gamma` and `beta`.
-        vocabulary, lowercase, added_tokens: see `SpanBertTokenizer`.
-        notes: list of strings. Decisions about the checkpoint and their reasons.
-
-    Raises:
-        ValueError: if a part is missing, is not supported, or does not fit another one.
+    `name` is its origin, for messages. `settings` are those of `transformers.BertConfig`; the
+    attribute also has defaults, and the sizes of an SBO head and a classifier. `tensors` are
+    `tensors.Tensor`s by Hugging Face's names, with or without `bert.`. `vocabulary`, `lowercase`
+    and `added_tokens` are for the tokenizer, and `notes` for the user. Raises `ValueError` if a
+    part is missing, is not supported, or does not fit another one.
     """
 
     is_quantized = False
@@ -199,14 +192,10 @@ class Checkpoint:
             raise ValueError(f"{self.name}: {error}") from None
 
     def load_weights(self, model: keras.Model, keeps_backbone: bool = False) -> None:
-        """Copies the tensors into a model's weights.
+        """Copies the tensors into a model's weights, and records in `rows` what became of each.
 
-        Records in `rows` which tensors were loaded, which were not used, and which weights have no
-        tensor. `keeps_backbone` leaves the weights of the model's backbone alone.
-
-        Raises:
-            ValueError: if a tensor does not fit its weight, or there is no tensor for
-                a weight of the encoder. The pooler is optional.
+        `keeps_backbone` leaves the weights of the model's backbone alone. Raises `ValueError` if a
+        tensor does not fit its weight, or a weight of the encoder has none. The pooler is optional.
         """
         backbone = getattr(model, "backbone", model)
         # If the model was built inside another layer, its paths start with that layer's name.
@@ -249,11 +238,7 @@ class Checkpoint:
             )
 
     def _entries(self, cls, arguments) -> list[Entry]:
-        """Returns the entries of the groups that the checkpoint has. The first one is required.
-
-        Raises `ValueError` if a tensor of a group is missing or does not match the settings, or the
-        encoder has more layers than the settings say.
-        """
+        """Returns the entries of the groups that the checkpoint has. The first one is required."""
         groups, settings = tensor_groups(cls, arguments), {**arguments, **self.settings}
         entries = []
         for group in groups:
@@ -379,11 +364,7 @@ def _canonical(name):
 def checkpoint_tensors(
     model: keras.Model, settings: dict, groups: list[TensorGroup]
 ) -> dict[str, np.ndarray]:
-    """Returns a model's weights as the tensors of a checkpoint, LoRA weights merged.
-
-    Raises:
-        ValueError: if the model has weights that are not in `groups`.
-    """
+    """Returns a model's weights as the tensors of a checkpoint, LoRA weights merged."""
     weights = {weight.path: weight for weight in model.weights}
     for layer in lora_layers(model):
         table, *factors = lora_variables(layer)

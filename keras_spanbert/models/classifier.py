@@ -60,11 +60,9 @@ class NoLabelsError(ValueError):
 class ClassifierTask(SpanBertTask):
     """A backbone with a classifier of rows or of tokens.
 
-    In addition to the attributes of `SpanBertTask`, a class sets
-
-    - `names_argument`: the argument and attribute with the label names. The
-      constructor sets it before it calls Keras's constructor. `None` if labels
-      have no names.
+    In addition to the attributes of `SpanBertTask`, a class sets `names_argument`, the argument and
+    attribute with the label names, or `None` if labels have no names. The constructor sets it
+    before it calls Keras's constructor.
     """
 
     tensor_groups = (POOLER, CLASSIFIER)

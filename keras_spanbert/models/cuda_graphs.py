@@ -20,28 +20,22 @@ MAX_GRAPHS = 16
 class StepGraphs:
     """Calls a training step, and replays it as a CUDA graph for batches of shapes that recur.
 
-    A step launches more than a thousand kernels, for which the host needs longer than a GPU
-    computes. A graph is launched at once. It repeats the kernels of the captured step on the
-    same memory, so that a batch is copied there first. What the host computed in the captured
-    step is not computed again: rates of dropout, for example, stay as they were. If a step
-    cannot be captured, it is called as usual.
-
-    Reference:
-        [CUDA graphs in PyTorch](https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs)
+    What the host computed in the captured step is not computed again: rates of dropout, for
+    example, stay as they were. If a step cannot be captured, it is called as usual.
     """
 
     def __init__(self):
+        # A step launches more than a thousand kernels, for which the host needs longer than a GPU
+        # computes. A graph is launched at once, on the memory of the captured step, so that a batch
+        # is copied there first: https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs.
         self._graphs = {}  # By the shapes of a batch: a graph, or how often they occurred.
         self._pool = torch.cuda.graph_pool_handle()
         self._is_possible = True
 
     def __call__(self, step: Callable, data) -> dict:
-        """Computes a step.
+        """Computes a step, a function of tensors on the GPU that returns a dict of scalar tensors.
 
-        Args:
-            step: function of a nested structure of tensors on the GPU, which returns a dict of
-                scalar tensors. It must do the same in each call.
-            data: nested structure of arrays or tensors, or `None`.
+        It must do the same in each call. `data` is that structure of arrays or tensors, or `None`.
         """
         data = keras.tree.map_structure(_as_tensor, data)
         arrays = keras.tree.flatten(data)

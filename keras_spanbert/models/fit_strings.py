@@ -1,7 +1,7 @@
 """`fit`, `evaluate` and `predict` on strings and arrays, for every task.
 
-A batch is `x`, `(x, y)` or `(x, y, sample_weight)`, as in Keras. A model takes a
-dict with `token_ids`. The preprocessor converts every other `x` to such a dict.
+A batch is `x`, `(x, y)` or `(x, y, sample_weight)`, as in Keras. A model takes a dict with
+`token_ids`. The preprocessor converts every other `x` to such a dict.
 """
 
 import collections.abc
@@ -60,11 +60,8 @@ def kind_of(x) -> str:
 def unpack(batch) -> tuple:
     """Returns `(x, y, sample_weight)` of a batch.
 
-    A list of examples, or a list or tuple of strings, is an `x` without labels. Any
-    other tuple is `(x, y)`, even a tuple of two examples.
-
-    Raises:
-        ValueError: if it is a list of dicts that are not examples.
+    A list of examples, or a list or tuple of strings, is an `x` without labels. Any other tuple is
+    `(x, y)`, even of two examples. Raises `ValueError` for a list of dicts that are no examples.
     """
     if not isinstance(batch, (list, tuple)) or all(isinstance(row, str) for row in batch):
         return batch, None, None
@@ -111,9 +108,8 @@ class StringInputs:
     def start_preprocessing(self, is_training: bool) -> Callable:
         """Returns the function that converts the batches of one pass over the data.
 
-        Returns:
-            Function of the batch's number, x, y and sample weight. It returns arrays
-            as `preprocess` does.
+        It takes the batch's number, x, y and sample weight, and returns arrays as `preprocess`
+        does.
         """
         return lambda number, x, y, sample_weight: self.preprocess(x, y, sample_weight)
 
@@ -197,17 +193,7 @@ class StringInputs:
         return self.preprocess_stream(kind, x, is_training, needs_labels), None, None, False
 
     def preprocess_stream(self, kind: str, stream, is_training=False, needs_labels=True):
-        """Converts the batches of a stream to arrays. Batches of arrays do not change.
-
-        Args:
-            kind: the result of `kind_of`.
-            stream: the stream.
-            is_training: bool. Defaults to `False`.
-            needs_labels: bool. Whether a batch must have labels. Defaults to `True`.
-
-        Returns:
-            A stream of the same kind.
-        """
+        """Converts the batches of a stream of a `kind` to arrays, in a stream of that kind."""
         if kind == "dataset":
             is_distributed = not hasattr(stream, "map")
             if kind_of(stream.element_spec) == "arrays":
@@ -524,13 +510,10 @@ def _generate(batches, start):
 
 
 class _PyDataset(keras.utils.PyDataset):
-    """The batches of another `PyDataset`, preprocessed in the thread of the training loop.
+    """The batches of another `PyDataset`, preprocessed in the thread of the training loop."""
 
-    Keras's threads would fetch batches before `on_epoch_begin` and skip the batch
-    that Keras used to build the model. Its processes do not work with libraries
-    that have their own threads.
-    """
-
+    # Keras's threads would fetch batches before `on_epoch_begin` and skip the batch that Keras used
+    # to build the model. Its processes do not work with libraries that have their own threads.
     def __init__(self, source, start, **kwargs):
         super().__init__(**kwargs)
         self._source = source

@@ -1,7 +1,4 @@
-"""Loads presets and other libraries' checkpoints.
-
-Base class of backbones, tasks, preprocessors and tokenizers.
-"""
+"""Loads presets and other libraries' checkpoints."""
 
 import contextvars
 import math
@@ -122,11 +119,7 @@ def registration_hint(saved) -> str | None:
 
 
 def dequantize(model: keras.Model, dtype: str | keras.DTypePolicy) -> keras.Model:
-    """Returns a copy of a quantized backbone or task with float weights and a dtype policy.
-
-    Its weights are the rounded values that the quantized layers use. Activations are
-    no longer quantized.
-    """
+    """Returns a copy of a quantized backbone or task with float weights and a dtype policy."""
     config, backbone = model.get_config(), getattr(model, "backbone", model)
     copy = type(backbone).from_config({**backbone.get_config(), "dtype": dtype})
     if backbone is not model:
@@ -146,10 +139,8 @@ def dequantize(model: keras.Model, dtype: str | keras.DTypePolicy) -> keras.Mode
 
 
 def _float_weights(layer, shape):
-    """Computes a quantized layer's weights from its outputs for an identity matrix.
-
-    This does not depend on how Keras packs and scales quantized weights.
-    """
+    """Computes a quantized layer's weights from its outputs for an identity matrix."""
+    # This does not depend on how Keras packs and scales quantized weights.
     if isinstance(layer, keras.layers.Embedding):
         return ops.convert_to_numpy(layer(ops.arange(shape[0])))
     num_axes = 1  # The axes of the kernel that are contracted with the inputs.

@@ -34,11 +34,7 @@ def _write(write, filepath, overwrite=True, is_folder=False):
 
 
 class KerasModel(FromPreset):
-    """Base class of backbones and tasks.
-
-    Inputs are passed as a dict. Keys that are not inputs are ignored, and missing inputs are
-    `None`.
-    """
+    """Base class of backbones and tasks. Of a dict of inputs, it ignores keys of others."""
 
     # Name of the model's single output in ONNX.
     onnx_output = "logits"

@@ -1,10 +1,4 @@
-"""LoRA: training of small matrices whose product is added to a frozen kernel.
-
-Keras's dense and embedding layers compute with these matrices, and keras-hub's backbones add them.
-
-Reference:
-    [Hu et al. 2021](https://arxiv.org/abs/2106.09685).
-"""
+"""LoRA (https://arxiv.org/abs/2106.09685): small trained matrices, added to frozen kernels."""
 
 import io
 

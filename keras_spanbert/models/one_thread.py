@@ -7,11 +7,9 @@ import keras
 
 
 def one_thread(method: Callable) -> Callable:
-    """Decorator of a model's method: on JAX, only one thread at a time runs it for a backbone.
-
-    Keras on JAX donates the buffers of the weights to each step, so all other threads
-    that use these weights fail. Predictions on the other backends need no lock.
-    """
+    """Decorator of a model's method: on JAX, only one thread at a time runs it for a backbone."""
+    # Keras on JAX donates the buffers of the weights to each step, so all other threads that use
+    # these weights fail. Predictions on the other backends need no lock.
     return one_thread_on_all_backends(method) if keras.backend.backend() == "jax" else method
 
 

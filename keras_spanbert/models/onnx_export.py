@@ -78,14 +78,7 @@ def _shapes_and_dtypes(model, signature):
 
 
 def write_onnx(model, path: str, inputs: dict, opset_version: int | None) -> None:
-    """Converts a TensorFlow model to ONNX and writes it.
-
-    Args:
-        model: a task or `SpanBertBackbone`.
-        path: string.
-        inputs: dict of `(shape, dtype)` by input name.
-        opset_version: int or `None`, see `KerasModel.export`.
-    """
+    """Converts a TensorFlow task or backbone to ONNX. `inputs` are `(shape, dtype)` by name."""
     import onnx
     import tensorflow as tf
     import tf2onnx.convert

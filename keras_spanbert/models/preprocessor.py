@@ -67,15 +67,7 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
         return {}
 
     def log_cut(self, is_cut) -> None:
-        """Logs how many rows of a call are cut, once for each number of rows.
-
-        Batches of the same size are therefore logged once, and data sets of
-        different sizes are logged separately.
-
-        Args:
-            is_cut: bool `[N]`. Whether each row has lost tokens. A tensor of a graph
-                is not logged.
-        """
+        """Logs how many rows of a call are cut, from bool `[N]`, once for each number of rows."""
         if is_symbolic(is_cut):
             return
         num_rows, num_cut = len(is_cut), int(np.sum(is_cut))
@@ -94,9 +86,9 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
 class LabelledPreprocessor(SpanBertPreprocessor):
     """Base class of the preprocessors whose rows have labels.
 
-    A class defines `rows`, which makes the rows, and `label_key`, the key of the
-    label in a reader's examples. `label_names` are the names of the labels' numbers. A
-    model sets them to its own.
+    A class defines `rows`, which makes the rows, and `label_key`, the key of the label in a
+    reader's examples. `label_names` are the names of the labels' numbers. A model sets them to its
+    own.
     """
 
     label_key = "label"
@@ -111,12 +103,7 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         raise NotImplementedError
 
     def labels(self, y, inputs: dict | None = None):
-        """Converts the labels of rows to numbers.
-
-        Args:
-            y: see `as_labels`.
-            inputs: the result of `rows`. Defaults to `None`, unknown.
-        """
+        """Converts labels of rows to numbers: see `as_labels`. `inputs` is the result of `rows`."""
         return as_labels(y, self.label_names)
 
     @accepts_datasets
@@ -160,19 +147,7 @@ def _as_batch(x):
 
 
 def as_weights(sample_weight, rows, noun: str = "row"):
-    """Checks the weights of rows and converts them to float32.
-
-    Args:
-        sample_weight: numbers `[N]`.
-        rows: list, array or tensor of N rows.
-        noun: string. The word for a row in messages. Defaults to `"row"`.
-
-    Returns:
-        float32 `[N]`.
-
-    Raises:
-        ValueError: if `sample_weight` has another shape or is not finite.
-    """
+    """Returns the weights of N rows as float32 `[N]`. Raises `ValueError` for others."""
     if is_symbolic(sample_weight):
         import tensorflow as tf
 

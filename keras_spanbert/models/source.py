@@ -1,7 +1,6 @@
-"""Opens model folders and files of any kind: presets, and checkpoints of other libraries.
+"""Opens model folders and files of any kind as a `Preset` or a `Checkpoint`.
 
-`open_source` returns a `Preset` or a `Checkpoint`. The `from_source` of each class builds an object
-from either, with the methods that both have.
+The `from_source` of each class builds an object from either, with the methods that both have.
 """
 
 import copy
@@ -51,11 +50,7 @@ _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
 
 # === Presets ===
 class Preset:
-    """A keras-hub preset.
-
-    Args:
-        name: string. A folder, or a handle that keras-hub downloads.
-    """
+    """A keras-hub preset: a folder, or a handle that keras-hub downloads."""
 
     def __init__(self, name: str):
         self.name = name
@@ -73,11 +68,7 @@ class Preset:
         return {kind: files.read_json(path) if path else {} for kind, path in found.items()}
 
     def config(self, cls: type) -> dict:
-        """Returns what Keras has saved of the preset's backbone, task, preprocessor or tokenizer.
-
-        Args:
-            cls: class. Any class of this kind.
-        """
+        """Returns what Keras has saved of the backbone, task, preprocessor or tokenizer."""
         kind = next(kind for kind in _CONFIGS if issubclass(cls, kind))
         return copy.deepcopy(self._configs[kind])
 
@@ -191,19 +182,11 @@ def open_source(
     vocabulary: str | None = None,
     is_fairseq: bool = False,
 ) -> Checkpoint | Preset:
-    """Opens a Hugging Face folder, a Google BERT folder, or a folder with a fairseq checkpoint.
+    """Opens a folder of Hugging Face or Google's BERT, or a folder with a fairseq checkpoint.
 
     Or a fairseq `.pt` file, a tar archive of one of these, an `hf://owner/name` handle, or a
-    keras-hub preset.
-
-    Args:
-        source: string.
-        num_heads: int. See `fairseq.read_fairseq`.
-        vocabulary: string. A `vocab.txt` or `tokenizer.json` to use instead of the checkpoint's.
-        is_fairseq: bool. Whether the source must be a fairseq file, of any name.
-
-    Raises:
-        ValueError: if the source is none of these or is inconsistent.
+    keras-hub preset. `vocabulary` replaces the checkpoint's own. With `is_fairseq` the source must
+    be a fairseq file, of any name. Raises `ValueError` if it is none of these or is inconsistent.
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ValueError(

@@ -158,11 +158,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     def rebuilt(self, cls=None, layers=None, **changes):
         """Returns a model with this one's backbone, preprocessor and config, except for changes.
 
-        Args:
-            cls: class of the model. Defaults to `None`, the class of this one.
-            layers: names of the layers of the heads to copy the weights of. Defaults to
-                `None`: those that both models have.
-            **changes: arguments of the class.
+        `cls` is its class, by default this one. `layers` are the layers of the heads to copy the
+        weights of, by default those that both models have.
         """
         parts = {"backbone": self.backbone, "preprocessor": self.preprocessor}
         other = (cls or type(self)).from_config({**self.get_config(), **parts, **changes})

@@ -16,11 +16,7 @@ _COMMAND = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
 
 
 def check_is_registered(model: keras.Model) -> None:
-    """Checks that another process can find the model's class.
-
-    Raises:
-        ValueError: if the model's class is a subclass.
-    """
+    """Raises `ValueError` if another process cannot find the model's class: a subclass."""
     if _registered(type(model).__name__) is not type(model):
         raise ValueError(
             "With JAX and PyTorch a model is exported by a TensorFlow process, so `model` must not "
@@ -29,17 +25,11 @@ def check_is_registered(model: keras.Model) -> None:
 
 
 def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *arguments) -> None:
-    """Calls a function with a model and `arguments` in a process that runs TensorFlow.
+    """Calls a function of this package with a model and `arguments` in a TensorFlow process.
 
-    Args:
-        function: a function of a module of this package.
-        model: a task or `SpanBertBackbone`, see `check_is_registered`.
-        preset: string. A folder that the model is saved to and loaded from.
-        *arguments: values that JSON preserves.
-
-    Raises:
-        OSError: if the function cannot write its files.
-        RuntimeError: if it fails in another way, with the output of the process.
+    The model is saved to and loaded from the folder `preset`. JSON must preserve the arguments.
+    Raises `OSError` if the function cannot write its files, and `RuntimeError` if it fails in
+    another way, with the output of the process.
     """
     # This package's folder comes first in the path. The current folder is not in the path.
     root = str(pathlib.Path(__file__).parents[2])

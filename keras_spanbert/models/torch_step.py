@@ -11,16 +11,12 @@ from keras_spanbert.keras_private import TrainerParts, call_directly, current_va
 class TorchStep:
     """The training step of a compiled model: Keras's `train_step`, with less work per step.
 
-    Keras's step finds the trainable variables three times, and the metrics and the losses of
-    layers once, by visiting all layers. Here they are found once. On one GPU, steps that are
-    compiled and do the same each time become CUDA graphs.
-
-    Args:
-        model: compiled `keras.Model` whose optimizer, loss and metrics are built.
-        compiles: bool. Whether steps are compiled.
+    The optimizer, loss and metrics must be built. On one GPU, steps that are compiled (`compiles`)
+    and do the same each time become CUDA graphs.
     """
 
     def __init__(self, model: keras.Model, compiles: bool):
+        # Keras's step finds the variables three times and the metrics once, by visiting all layers.
         self._parts = TrainerParts(model)
         self._variables = model.trainable_variables
         self._parameters = current_values(self._variables)
@@ -39,16 +35,12 @@ class TorchStep:
     ) -> "TorchStep | None":
         """Returns the step of a model, or `None` if Keras's step is needed.
 
-        That is so before the loss is built, if nothing is trained, and in models with layers of
-        other libraries or the user's own, whose methods and hooks only Keras calls.
-
-        Args:
-            model: compiled `keras.Model`.
-            previous: the step of the last batch. It is returned if it still fits.
-            compiles: bool. Whether steps are compiled.
+        `previous`, the step of the last batch, is returned if it still fits.
         """
         if previous is not None and previous._fits(model):
             return previous
+        # Keras's step is needed before the loss is built, if nothing is trained, and for layers of
+        # other libraries or the user's own, whose methods and hooks only Keras calls.
         return cls(model, compiles) if TrainerParts.are_enough(model) else None
 
     def _fits(self, model):

@@ -8,11 +8,7 @@ from keras_spanbert.text.tokens import Part, token_rows, tokenize_texts
 def embeddings(backbone, tokenizer, longest: int):
     """Returns the function that a SavedModel of an encoder serves. It takes `text`, strings `[B]`.
 
-    Args:
-        backbone: `SpanBertBackbone`.
-        tokenizer: `SpanBertTokenizer`.
-        longest: int. The number of tokens, including `[CLS]` and `[SEP]`, to
-            which texts are cut.
+    Texts are cut to `longest` tokens, including `[CLS]` and `[SEP]`.
     """
     import tensorflow as tf
     import tensorflow.experimental.numpy as tnp

@@ -13,17 +13,10 @@ def trim_padding(inputs: dict) -> dict:
 
 
 def outputs_by_length(apply: Callable, inputs: dict, shape: list[int], batch_size: int = 32):
-    """Returns the outputs of a model for rows.
+    """Returns the outputs of a model for rows, float32 `[N, *shape]`.
 
-    Args:
-        apply: function of inputs `[n, l]` that returns float `[n, *shape]`.
-        inputs: dict of `token_ids`, `segment_ids` and `padding_mask`, `[N, L]`.
-        shape: list of ints. Shape of the output for a row.
-        batch_size: int. Number of rows per batch. It limits memory and padding.
-            Defaults to `32`.
-
-    Returns:
-        float32 `[N, *shape]`.
+    `apply` takes `inputs` `[n, l]` and returns float `[n, *shape]`. `inputs` are `[N, L]`. The
+    batch size limits memory and padding.
     """
     import tensorflow as tf
 
@@ -47,11 +40,7 @@ def outputs_by_length(apply: Callable, inputs: dict, shape: list[int], batch_siz
 def window_logits(model, windows: dict, num_labels: int, logits: Callable):
     """Returns logits float32 `[W, L, C]` of windows. Those at padding have no meaning.
 
-    Args:
-        model: a task model.
-        windows: dict of the model's inputs, int32 `[W, L]`, and others.
-        num_labels: int, C.
-        logits: function of the model's outputs that returns `[windows, tokens, C]`.
+    `logits` takes the model's outputs for some windows and returns `[windows, tokens, C]`.
     """
     import tensorflow as tf
 

@@ -18,11 +18,7 @@ def check_examples(examples) -> None:
 
 
 def column(examples, name: str) -> list:
-    """Returns the values of one key of all examples.
-
-    Raises:
-        ValueError: if an example lacks the key.
-    """
+    """Returns the values of one key of all examples. Raises `ValueError` if one lacks the key."""
     for i, example in enumerate(examples):
         if name not in example:
             raise ValueError(f"An example must have a `{name}`. Received: x[{i}]={example!r:.80}")
@@ -30,10 +26,6 @@ def column(examples, name: str) -> list:
 
 
 def columns_of(examples, required: Sequence[str], optional: Sequence[str] = ()) -> dict:
-    """Returns columns of examples by name. An optional one may be missing in the first example.
-
-    Raises:
-        ValueError: see `column`.
-    """
+    """Returns columns of examples by name. An optional one may be missing in the first example."""
     names = [*required, *(name for name in optional if name in examples[0])]
     return {name: column(examples, name) for name in names}

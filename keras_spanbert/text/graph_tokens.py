@@ -1,7 +1,7 @@
 """Tokens and their offsets in the text, in graph code.
 
-Legend: B = texts, C = characters of all texts, K = characters of all
-normalized texts, T = tokens of all texts.
+Legend: B = texts, C = characters of all texts, K = characters of all normalized texts, T = tokens
+of all texts.
 """
 
 from keras_spanbert.text.normalization import MAX_WORD_CHARACTERS, UNKNOWN_CHARACTER
@@ -10,9 +10,8 @@ from keras_spanbert.text.normalization import MAX_WORD_CHARACTERS, UNKNOWN_CHARA
 def tokenize_with_offsets(tokenizer, texts):
     """Tokenizes a string tensor `[B]`, valid UTF-8.
 
-    Returns:
-        Ids int32 `[T]`, the number of tokens of each text int32 `[B]`, and the offsets of the
-        tokens in characters of their text, int64 `[T, 2]`.
+    Returns ids int32 `[T]`, the number of tokens of each text int32 `[B]`, and the offsets of the
+    tokens in characters of their text, int64 `[T, 2]`.
     """
     import tensorflow as tf
 
@@ -49,11 +48,7 @@ def tokenize_with_offsets(tokenizer, texts):
 
 
 def _without_long_words(characters, source, text_of):
-    """Replaces each word that is too long with one unknown character.
-
-    Returns:
-        `(characters, source, last source, text)` of the characters that are left.
-    """
+    """Replaces each word that is too long with one unknown character, in all four arrays."""
     import tensorflow as tf
 
     is_word = characters != ord(" ")

@@ -22,22 +22,11 @@ def check_names(name: str, values) -> list[str]:
 
 
 def as_labels(labels, names: list[str] | None, place: Callable = str):
-    """Converts labels to the numbers that the model trains on.
+    """Converts labels `[N]`, names or numbers, to the numbers that the model trains on.
 
-    Args:
-        labels: list, array or tensor `[N]` of names or numbers. Without `names`
-            also numbers `[N, C]`.
-        names: list of strings, the name of each number, or `None` if labels are
-            numbers.
-        place: function that maps a label's index to its description in messages.
-            Defaults to `str`.
-
-    Returns:
-        int32 `[N]` for names and integers, float32 for other numbers.
-
-    Raises:
-        ValueError: if a label is none of these. A graph raises
-            `tf.errors.InvalidArgumentError` when it runs.
+    Without `names` they are numbers, also `[N, C]`. `place` describes a label's index in messages.
+    Returns int32 for names and integers, float32 for other numbers. Raises `ValueError` for others,
+    and a graph `tf.errors.InvalidArgumentError` when it runs.
     """
     if is_symbolic(labels):
         return _in_graph(labels, names)
@@ -112,23 +101,13 @@ _LOSS_FUNCTIONS = (
 
 
 def check_label_arrays(task, x, y, sample_weight):
-    """Checks labels that are already arrays of a task, as `as_labels` checks other labels.
+    """Checks and returns labels that are already arrays, as `as_labels` checks other labels.
 
-    Otherwise JAX would train on a number that is not a class as if its loss were
-    0. The other backends raise errors that do not name the label or its row.
-
-    Args:
-        task: `SpanBertTask`. Its `label_limits` define the labels. Labels of losses that
-            do not compare numbers of classes are not checked.
-        x, y, sample_weight: arrays, or tensors of a graph, as for `keras.Model.fit`.
-
-    Returns:
-        `y`.
-
-    Raises:
-        ValueError: if a label has another value and a weight other than 0. A graph raises
-            `tf.errors.InvalidArgumentError` when it runs.
+    `label_limits` of the task define the labels. Those of losses that do not compare numbers of
+    classes are not checked, nor those with weight 0. Raises as `as_labels` does.
     """
+    # JAX would train on a number that is not a class as if its loss were 0. Errors of the other
+    # backends do not name the label or its row.
     limits = {} if y is None or not task.compiled else task.label_limits(x)
     for name, (limit, rule) in limits.items():
         labels, weights, loss = (
@@ -183,13 +162,7 @@ def _check_numbers(labels, weights, limit, ignored, rule):
 
 
 def label_id(value, numbers_of: dict[str, int], place) -> int:
-    """Returns the number of a label.
-
-    Args:
-        value: the label's name or number.
-        numbers_of: dict that maps names to numbers.
-        place: string. Description of the label's position, for the message.
-    """
+    """Returns the number of a label, its name or number. `place` is for the message."""
     value = as_scalar(value)
     value = decode(value) if isinstance(value, bytes) else value
     if isinstance(value, str) and value in numbers_of:

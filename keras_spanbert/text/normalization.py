@@ -55,19 +55,14 @@ def graph_normalizer(lowercase: bool, found_tokens: tuple[tuple[str, bool], ...]
 class GraphNormalizer:
     """Normalizes texts so that TensorFlow Text finds the words of the reference in them.
 
-    TensorFlow Text and the reference use Unicode tables of different versions. This class runs
-    both on each character and builds a table of the reference's results. In the table, blanks
-    surround a character that is a word of its own, and a stand-in replaces a character at which
-    TensorFlow Text would split a word. Texts that both normalize alike take a faster path
-    without the table.
-
-    Args:
-        lowercase: bool. Whether to lower-case and strip accents.
-        found_tokens: dict of string to bool. Each string is one token wherever it
-            occurs in a text: exactly, or in any case if the value is `False` and
-            `lowercase` is set. Defaults to `None`: none.
+    `found_tokens` are strings that are one token wherever they occur in a text: exactly, or in any
+    case if the value is `False` and `lowercase` is set.
     """
 
+    # TensorFlow Text and the reference use Unicode tables of different versions. This class runs
+    # both on each character and builds a table of the reference's results. In the table, blanks
+    # surround a character that is a word of its own, and a stand-in replaces a character at which
+    # TensorFlow Text would split a word. Texts that both normalize alike take a faster path.
     def __init__(self, lowercase, found_tokens=None):
         import tensorflow as tf
 
@@ -163,10 +158,8 @@ def _lowercase(texts):
 def _compare_libraries(lowercase):
     """Compares how the reference and TensorFlow normalize each character.
 
-    Returns:
-        `(forms, stand-ins, is simple)`: a dictionary from characters that change to strings; one
-        from characters to their stand-ins; and bool `[code points]`, whether
-        `_lowercase` and TensorFlow Text treat a character as the reference does.
+    Returns a dict from characters that change to strings; one from characters to their stand-ins;
+    and bool `[code points]`, whether `_lowercase` and TensorFlow Text do as the reference does.
     """
     import tensorflow as tf
 

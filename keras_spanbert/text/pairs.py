@@ -1,10 +1,7 @@
 """Rows of one or two texts: `[CLS] first [SEP] second [SEP]`, cut and padded.
 
-Uses only the part of the NumPy API that `numpy` and
-`tensorflow.experimental.numpy` share, so that preprocessors and a SavedModel
-make the same rows.
-
-Legend: N = rows, L = tokens per row. All integers are int32.
+Code in `xp` makes the same rows in preprocessors and a SavedModel. Legend: N = rows, L = tokens per
+row. All integers are int32.
 """
 
 import numpy as np
@@ -14,23 +11,11 @@ from keras_spanbert.text.tokens import Part, in_chunks, token_rows, tokenize_rep
 
 
 def encode_pairs(preprocessor, first, second) -> dict:
-    """Returns rows of texts or of pairs of texts. Equal texts are tokenized once.
+    """Returns `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, like `run_glue.py`.
 
-    If a pair is too long, tokens are dropped from the end of the longer text, one
-    at a time, and from the second text if both have the same length. An empty
-    second text has no `[SEP]`.
-
-    Args:
-        preprocessor: `SpanBertPreprocessor` with `sequence_length` L. It logs how
-            many rows are cut.
-        first: list of N strings, or string tensor of a graph `[N]`.
-        second: N strings as in `first`, `""` for no second text, or `None`.
-
-    Returns:
-        Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`.
-
-    Reference:
-        Behaves like the released SpanBERT's `run_glue.py`.
+    `first` and `second` are N strings, `""` or `None` for no second text, which then has no
+    `[SEP]`. If a pair is too long, tokens are dropped from the end of the longer text, one at a
+    time, and from the second text if both have the same length. Equal texts are tokenized once.
     """
     tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
     xp = namespace(first)

@@ -16,12 +16,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def replace_surrogates(text: str) -> str:
-    """Replaces each lone surrogate in a text with the replacement character U+FFFD.
-
-    A surrogate, such as `"\\ud800"` in JSON, is half of a character. UTF-8 cannot
-    encode it, so code that needs UTF-8 would fail. Positions in the text do not
-    change.
-    """
+    """Replaces each lone surrogate in a text with U+FFFD, because UTF-8 cannot encode it."""
     if text.isascii():
         return text
     try:
@@ -32,19 +27,9 @@ def replace_surrogates(text: str) -> str:
 
 
 def as_strings(name: str, value):
-    """Returns an argument with strings in any container as a list of strings.
+    """Returns strings `[B]` in any container as a list, or as a graph's tensor of valid UTF-8.
 
-    Args:
-        name: string. The name of the argument, for messages.
-        value: list or tuple of strings, or array, tensor or series `[B]` of
-            strings of any library.
-
-    Returns:
-        List of strings. For a tensor of a TensorFlow graph, a tensor `[B]` of
-        valid UTF-8.
-
-    Raises:
-        ValueError: if it is something else.
+    Raises `ValueError` if the argument `name` is something else.
     """
     if is_symbolic(value):
         return _graph_strings(name, value)
@@ -89,14 +74,9 @@ def check_in_graph(x, is_right, *message):
 
 
 def code_points(texts) -> CodePoints:
-    """Returns the characters of texts as integers.
+    """Returns `CodePoints` of texts: a list of strings, or a graph's tensor `[N]`, valid UTF-8.
 
-    Args:
-        texts: list of strings, or string tensor of a graph `[N]`, valid UTF-8.
-
-    Returns:
-        `CodePoints`: `values` of all characters, and `starts` int64 `[N]`, the
-        index of each text's first character.
+    `values` are all characters, and `starts` int64 `[N]` the index of each text's first character.
     """
     if is_symbolic(texts):
         import tensorflow as tf

@@ -1,7 +1,6 @@
-"""Tokenizes many texts and lays out rows of tokens, eagerly and in graph code.
+"""Tokenizes many texts and lays out rows of tokens, eagerly and in graph code, with `xp`.
 
-Legend: N = texts or rows, T = tokens of all texts, L = tokens per row. `xp` is `numpy` or
-`tensorflow.experimental.numpy`.
+Legend: N = texts or rows, T = tokens of all texts, L = tokens per row.
 """
 
 import collections
@@ -43,11 +42,7 @@ _THREADS = 2
 
 
 def unique_texts(texts) -> tuple:
-    """Returns the unique texts in order of first use, and the index of each text among them.
-
-    Args:
-        texts: list of strings, or string tensor of a graph `[N]`.
-    """
+    """Returns the unique texts in order of first use, and the index of each text among them."""
     if is_symbolic(texts):
         import tensorflow as tf
 
@@ -90,11 +85,7 @@ def tokenize_repeated(tokenizer, texts) -> Tokens:
 def expand(xp, starts, counts, dtype=np.int32) -> tuple:
     """Returns for each value of ranges, one after another, the number of its range and the value.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        starts: `[N]`, the first value of each range.
-        counts: `[N]`, the number of values of each range.
-        dtype: dtype of all arrays. Defaults to `np.int32`.
+    The ranges have first values `starts` and numbers of values `counts`, `[N]` each.
     """
     number = repeat(xp, range_like(xp, counts, dtype), counts)
     shift = starts - (xp.cumsum(counts, dtype=dtype) - counts)
@@ -117,16 +108,9 @@ def _tokenize_in_graph(tokenizer, texts, with_offsets):
 def token_rows(xp, parts: list[Part], length: int, tokenizer) -> tuple:
     """Lays out rows: `[CLS] part [SEP]`, or `[CLS] part [SEP] part [SEP]`, padded.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        parts: list of one or two `Part`s, which fit into a row.
-        length: int, L.
-        tokenizer: `SpanBertTokenizer`.
-
-    Returns:
-        Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and for
-        each part whether a place in the row shows a token of it, bool `[N, L]`, and
-        the token's index, int32 `[N, L]`, 0 for others.
+    Returns a dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and for each
+    part whether a place in the row shows a token of it, bool `[N, L]`, and the token's index, int32
+    `[N, L]`, 0 for others.
     """
     position = xp.arange(length, dtype=np.int32)[None, :]
     ids = xp.where(
@@ -153,11 +137,7 @@ def token_rows(xp, parts: list[Part], length: int, tokenizer) -> tuple:
 def in_chunks(xp, like, lay_out: Callable) -> dict:
     """Lays out rows of arrays. NumPy does so in chunks, to limit memory, and in threads.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        like: array with a value for each row.
-        lay_out: function that takes a slice of the rows and returns a dict of
-            their arrays.
+    `lay_out` takes a slice of the rows, of which `like` has one value each, and returns a dict.
     """
     if xp is not np:
         return lay_out(slice(None))

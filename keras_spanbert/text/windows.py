@@ -1,11 +1,7 @@
-"""Computes windows over long texts from numbers of tokens.
+"""Computes windows over long texts from numbers of tokens, the same with NumPy and in a graph.
 
-Uses only the part of the NumPy API that `numpy` and
-`tensorflow.experimental.numpy` share, so that preprocessors and a SavedModel
-make the same windows. A window consists of some tokens (`[CLS]`, a question), a
-span of the text, and `[SEP]`.
-
-Legend: N = texts, W = windows, L = tokens per window. All integers are int32.
+A window consists of some tokens (`[CLS]`, a question), a span of the text, and `[SEP]`. Legend: N =
+texts, W = windows, L = tokens per window. All integers are int32.
 """
 
 import collections
@@ -27,17 +23,10 @@ DocSpans = collections.namedtuple(
 
 
 def doc_spans(xp, before, sizes, length, stride):
-    """Splits texts into the spans that windows show, in the order of the texts.
+    """Splits texts into the spans that windows show, in the order of the texts: `DocSpans`.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        before: `[N]`, number of tokens before the span in each text's windows.
-        sizes: `[N]`, number of tokens of each text.
-        length: int, L.
-        stride: int. Number of tokens from the start of a span to that of the next.
-
-    Returns:
-        `DocSpans`.
+    `before` and `sizes`, `[N]`, are the numbers of tokens before the span in each text's windows
+    and of the text. Spans start `stride` tokens apart.
     """
     room = length - 1 - before
     num_spans = 1 + xp.maximum(-(-(sizes - room) // stride), 0)
@@ -51,14 +40,7 @@ def doc_spans(xp, before, sizes, length, stride):
 
 
 def is_max_context(xp, spans, length, stride):
-    """Returns whether each token has its largest context in this window: bool `[W, L]`.
-
-    Args:
-        xp: see `doc_spans`.
-        spans: `DocSpans`.
-        length: int, L.
-        stride: int.
-    """
+    """Returns whether each token has its largest context in this window: bool `[W, L]`."""
     if xp is not np:
         return _is_max_context(xp, spans, length, stride, (length - 3) // stride)
     token = np.arange(length, dtype=np.int32)[None, :] - spans.before[:, None]

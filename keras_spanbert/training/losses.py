@@ -68,13 +68,10 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
 
 
 class _WeightedMean:
-    """Makes a loss the weighted mean over the rows of all replicas.
+    """Makes a loss the weighted mean over the rows of all replicas, with weight 1 by default."""
 
-    Without weights each row has weight 1. Keras's own
-    `reduction="mean_with_sample_weight"` gives the mean of the replicas' means, which
-    gives a row more weight if its replica has few rows.
-    """
-
+    # Keras's reduction alone gives the mean of the replicas' means: a row has more weight if its
+    # replica has few rows.
     def __init__(self, reduction: str = "mean_with_sample_weight", **kwargs):
         super().__init__(reduction=reduction, **kwargs)
 
@@ -139,15 +136,9 @@ class WeightedMeanSquaredError(_WeightedMean, keras.losses.MeanSquaredError):
 
 
 class WeightedMean(_WeightedMean, keras.losses.Loss):
-    """Computes the weighted mean of given losses over all replicas.
+    """Computes the weighted mean of given losses, passed as `y_pred`, over all replicas.
 
-    Pass the losses as `y_pred`. The values of `y_true` are not used, only its shape.
-
-    Example:
-    ```python
-    losses = np.array([0.5, 3.0])
-    WeightedMean()(losses, losses, sample_weight=np.array([1.0, 0.0]))  # 0.5
-    ```
+    The values of `y_true` are not used, only its shape.
     """
 
     def call(self, y_true, y_pred):

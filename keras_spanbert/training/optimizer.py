@@ -178,12 +178,7 @@ def bias_correction(optimizer, dtype):
 
 
 def clip_factor(grads: Sequence, most: float):
-    """Returns the factor that reduces the global norm of gradients to at most `most`.
-
-    Args:
-        grads: sequence of tensors or `None`.
-        most: float. The largest global norm.
-    """
+    """Returns the factor that reduces the global norm of gradients to at most `most`."""
     grads = [grad for grad in grads if grad is not None]
     if not grads:
         return 1.0

@@ -21,14 +21,8 @@ from keras_spanbert.text.strings import as_strings
 def label_rows(labels, names: list[str]):
     """Returns the labels of N texts, any number each, as int32 `[N, C]` of 0 and 1.
 
-    Args:
-        labels: list, array or tensor of N rows. A row is a list or set of names, in
-            which `""` is padding, or C values: 1 for each class of the text and 0
-            for the others.
-        names: list of C strings.
-
-    Raises:
-        ValueError: if a row is something else, or a name is not in `names`.
+    A row of `labels` is a list or set of names, in which `""` is padding, or C values of 0 and 1.
+    Raises `ValueError` if it is something else, or a name is unknown.
     """
     if is_symbolic(labels):
         return _rows_in_graph(labels, names)

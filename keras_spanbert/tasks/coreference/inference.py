@@ -1,12 +1,9 @@
 """Pads documents, scores them whole or in chunks, and builds clusters from the scores.
 
-A chunk is a sequence of whole segments. Its spans are selected among its own candidates.
-Their antecedents are among each other and among the spans of earlier chunks in a
-memory, so memory does not depend on the length of a document.
-
-S = segments, L = tokens of a segment, T = tokens of a document, N = candidate
-spans, K = spans that are kept, M = spans in memory, D = size of a span's embedding.
-`xp` is `numpy` or `tensorflow.experimental.numpy`.
+A chunk is a sequence of whole segments. Antecedents of its spans are among each other and among the
+spans of earlier chunks in a memory. S = segments, L = tokens of a segment, T = tokens of a
+document, N = candidate spans, K = spans that are kept, M = spans in memory, D = size of a span's
+embedding. `xp` is `numpy` or `tensorflow.experimental.numpy`.
 """
 
 from collections.abc import Iterable
@@ -26,21 +23,12 @@ _OF_TOKENS = ("token_places", "speaker_ids", "segment_index", "overlap_places")
 
 
 def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
-    """Returns a document's inputs without padding.
+    """Returns a document's inputs without padding, int32, from the preprocessor's `tensors`.
 
-    Args:
-        tensors: dict from the preprocessor's `tensors`.
-        model: `SpanBertCoreferenceResolver`.
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        given: bool. Whether the gold mentions are the only candidates, and all are
-            kept. Defaults to `False`.
-
-    Returns:
-        Dict of int32 arrays: `token_ids`, `padding_mask` `[S, L]`, `token_places`,
-        `speaker_ids`, `segment_index` `[T]`, `starts`, `ends` `[N]`,
-        `top_span_mask` `[K]` and `genre` `[]`. With overlap there are also
-        `overlap_token_ids`, `overlap_padding_mask` `[S + 1, L]` and
-        `overlap_places` `[T]`.
+    `token_ids`, `padding_mask` `[S, L]`, `token_places`, `speaker_ids`, `segment_index` `[T]`,
+    `starts`, `ends` `[N]`, `top_span_mask` `[K]` and `genre` `[]`. With overlap also
+    `overlap_token_ids`, `overlap_padding_mask` `[S + 1, L]` and `overlap_places` `[T]`. If `given`,
+    the gold mentions are the only candidates, and all are kept.
     """
     mask = tensors["input_mask"]
     is_overlap = "overlap_ids" in tensors
@@ -96,11 +84,8 @@ def mask_separators(mask, xp=np):
 def padded_sizes(inputs: dict, model, xp=np) -> dict:
     """Returns the number of rows to pad each input to, and the `length` of rows of tokens.
 
-    Graphs have dynamic shapes. Otherwise there are only a few sizes: 1, 2, 3, 4, 5, 6, 7,
-    8, 10, 12, 14, 16, 20, 24, ..., at most a quarter more than needed. The number of
-    tokens is then rounded up to whole blocks of the widest span, which the attention of
-    spans uses. There are at least as many spans as antecedents, because that many are
-    always chosen.
+    Graphs have dynamic shapes. Otherwise there are only a few sizes: 1, 2, 3, 4, 5, 6, 7, 8, 10,
+    12, 14, 16, 20, 24, ..., at most a quarter more than needed.
     """
     sizes, longest = {}, np.int32(1)
     columns = np.arange(1, inputs["token_ids"].shape[1] + 1, dtype=np.int32)
@@ -113,9 +98,11 @@ def padded_sizes(inputs: dict, model, xp=np) -> dict:
     sizes["length"] = longest
     if xp is np:
         sizes = {name: round_up(int(number)) for name, number in sizes.items()}
+    # Whole blocks of the widest span, which the attention of spans uses.
     for name in sizes.keys() & _OF_TOKENS:
         sizes[name] = -(-sizes[name] // model.max_span_width) * model.max_span_width
     num_top = num_top_spans(sizes["token_places"], model.top_span_ratio, xp)
+    # That many antecedents are always chosen.
     num_top = xp.maximum(num_top, np.int32(model.max_top_antecedents))
     if xp is np and len(inputs["top_span_mask"]) > num_top:
         num_top = sizes["top_span_mask"]  # Given mentions can be more than a model keeps.
@@ -151,15 +138,8 @@ def pad(inputs: dict, sizes: dict, xp=np) -> dict:
 class Documents:
     """The arrays of documents, all padded to the same shape, for `Batches`.
 
-    A document with more than `max_segments` is cut to a run of that many. The seed,
-    the epoch and the document determine the run.
-
-    Args:
-        model: `SpanBertCoreferenceResolver`.
-        documents: list of dicts, see the preprocessor's `segment`.
-        max_segments: int. Maximum number of segments of a document, or `None` for
-            whole documents.
-        seed: int.
+    A document of more than `max_segments`, if not `None`, is cut to a run of that many, which the
+    seed, the epoch and the document determine.
     """
 
     def __init__(self, model, documents: list[dict], max_segments: int | None, seed: int):
@@ -222,19 +202,11 @@ _CHUNK_TOKENS = 1024
 def predict_rows(
     model, inputs: list[dict], sizes: dict | None = None, memory: dict | None = None, xp=np
 ) -> list:
-    """Runs the model on documents, or on a chunk of one.
+    """Runs the model on `inputs` of documents, the rows of a batch, or a chunk with its `memory`.
 
-    Args:
-        model: `SpanBertCoreferenceResolver`.
-        inputs: dicts of `document_inputs`, the rows of a batch.
-        sizes: dict to pad to, see `padded_sizes`. Defaults to `None`: sizes for these inputs.
-        memory: dict from `Memory.inputs`. Defaults to `None`: whole documents.
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-
-    Returns:
-        For each row the dict of `score_document` without its candidates, clusters and
-        loss. There is also `top_spans`, the indices of the spans among the
-        candidates, and with a memory `spans`: see `ResolverLayers.outputs`.
+    Returns for each row the dict of `score_document` without its candidates, clusters and loss, but
+    with `top_spans`, the indices of the spans among the candidates, and with a memory `spans`: see
+    `ResolverLayers.outputs`. `sizes` to pad to are by default those of the inputs.
     """
     sizes = sizes or largest(padded_sizes(x, model, xp) for x in inputs)
     rows = [pad(x, sizes, xp) for x in inputs]
@@ -271,13 +243,11 @@ def link_documents(
     min_link_score: float | None,
     given: set[int],
 ) -> dict[int, dict]:
-    """Returns the kept spans of each document, with their best antecedents.
+    """Returns the kept spans of each document, with their best antecedents: `extract_spans`.
 
-    Documents with at most `max_spans_in_memory` spans are scored whole, in batches of
-    similar size with at most that many spans. Longer ones are scored in chunks.
-    `documents` are dicts from the preprocessor's `tensors`, by number. `given` are the
-    numbers of those whose gold mentions are the only spans. Returns the results of
-    `extract_spans` by the same numbers.
+    Documents, `tensors` by number, with at most `max_spans_in_memory` spans are scored whole, in
+    batches with at most that many spans, and longer ones in chunks. `given` are the numbers of
+    those whose gold mentions are the only spans.
     """
     num_spans = {
         # Not `num_top_spans`, which is limited to the maximum of the released graph.
@@ -357,14 +327,7 @@ def _is_within(tensors, token):
 class Memory:
     """The spans of a document that later ones may refer to, as inputs of a chunk's model.
 
-    The newest half is always kept. Among the older spans, those without a cluster
-    are dropped first, then those with a later mention of their cluster in memory,
-    the oldest first. A memory therefore keeps a mention of entities that have not
-    been mentioned for a long time.
-
-    Args:
-        size: int, M.
-        num_levels, embedding_dim: ints, of the embeddings `[M, levels, D]`.
+    It keeps `size` spans, M, with embeddings `[M, num_levels, embedding_dim]`.
     """
 
     def __init__(self, size: int, num_levels: int, embedding_dim: int):
@@ -390,11 +353,7 @@ class Memory:
         return padded
 
     def add(self, spans: dict, antecedents: np.ndarray) -> None:
-        """Adds the spans of a chunk, and drops others.
-
-        `antecedents`, int `[K]`, are the numbers of the spans' antecedents in the
-        document, -1 for none.
-        """
+        """Adds the spans of a chunk, with `antecedents` `[K]`, -1 for none, and drops others."""
         spans = {**spans, "index": spans["index"] + np.int32(self.num_added)}
         for span, antecedent in zip(spans["index"].tolist(), antecedents.tolist()):
             if antecedent >= 0:  # A cluster has the number of its first span.
@@ -411,6 +370,8 @@ def _spans_to_keep(cluster_of, size):
     number = np.arange(len(cluster_of))
     if len(cluster_of) <= size:
         return number
+    # The newest half is always kept. Among the older spans, those without a cluster are dropped
+    # first, then those with a later mention of their cluster in memory, the oldest first.
     last_index = dict(zip(cluster_of.tolist(), number.tolist()))
     is_last = np.array([last_index[cluster] for cluster in cluster_of.tolist()]) == number
     rank = np.where(cluster_of < 0, 0, 1 + is_last)
@@ -423,18 +384,9 @@ def extract_spans(
 ) -> dict:
     """Returns the spans of a result of `predict_rows`, each with its best antecedent.
 
-    Args:
-        row: dict.
-        first_token: int, the first token of the chunk. Defaults to `0`.
-        index: int `[M + K]`, the numbers of the spans in the document. Defaults to
-            `None`: a whole document.
-        min_link_score: float. Antecedents with a lower link score are dropped.
-            Defaults to `None`: no minimum.
-
-    Returns:
-        Dict of arrays `[K]`: `starts` and `ends`, tokens of the document,
-        `mention_scores`, `best_antecedents` (-1 for none) and `link_scores`, their
-        probabilities among all antecedents and none.
+    A dict of arrays `[K]`: `starts` and `ends`, tokens of the document, `mention_scores`,
+    `best_antecedents` (-1 for none) and `link_scores`, their probabilities among all antecedents
+    and none. A chunk begins at `first_token`, and `index` `[M + K]` has the numbers of its spans.
     """
     antecedents = row["top_antecedents"]
     scores = row["top_antecedent_scores"]
@@ -458,22 +410,11 @@ def cluster_mentions(
 ) -> tuple[list[dict], dict]:
     """Returns the clusters of spans in words, and the links within them.
 
-    A span of separators alone is no mention. If two spans are the same words, the one
-    in the earlier cluster counts. Clusters are in the order of their first links, and
-    those of one mention follow.
-
-    Args:
-        spans: dict of arrays `[K]`, from `extract_spans`.
-        word_of: int32 `[T]`, the word of each token, -1 for a separator. Without
-            words, the number of each token.
-        singletons: bool. Whether a span without a cluster that is more likely a mention
-            than not is a cluster of one.
-        given: bool. Whether all spans are known to be mentions. Defaults to `False`.
-
-    Returns:
-        Clusters, dicts from the `(first, last)` word of each mention to its score; and a
-        dict from mentions to `(antecedent, link score)`. The first mention of a
-        cluster has no link. If spans are the same words, the highest scores count.
+    `spans` are from `extract_spans`, and `word_of` `[T]` is the word of each token, -1 for a
+    separator. Clusters are dicts from the `(first, last)` word of each mention to its score, in the
+    order of their first links, then those of one mention if `singletons`. Links are a dict from
+    mentions, but the first of a cluster, to `(antecedent, link score)`. A span of separators alone
+    is no mention. Of the same words, the earlier cluster and the highest scores count.
     """
     tokens = np.flatnonzero(word_of >= 0)
     words = np.concatenate([[-1], word_of[tokens], [len(word_of)]])

@@ -1,8 +1,8 @@
 """Layers from segments to tokens and spans, and the selection of spans.
 
-B = documents, S = segments, L = tokens of a segment, T = tokens of a document,
-W = widest span in tokens, N = candidate spans, K = spans that are kept, H = the
-encoder's width, F = width of a feature.
+B = documents, S = segments, L = tokens of a segment, T = tokens of a document, W = widest span in
+tokens, N = candidate spans, K = spans that are kept, H = the encoder's width, F = width of a
+feature.
 """
 
 import keras
@@ -17,15 +17,9 @@ MAX_TOP_SPANS = 3900
 
 
 def candidate_spans(sentence_map, max_span_width: int, xp=np) -> tuple:
-    """Returns the spans of up to `max_span_width` tokens that lie in one sentence.
+    """Returns starts and ends, int32 `[N]`, of the spans in one sentence, sorted, ends included.
 
-    Args:
-        sentence_map: int `[T]`. The number of each token's sentence.
-        max_span_width: int.
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-
-    Returns:
-        `(starts, ends)`, int32 `[N]`, ends included, sorted by start, then by end.
+    `sentence_map`, int `[T]`, is the number of each token's sentence.
     """
     num_tokens = xp.size(sentence_map)
     starts = xp.cumsum(xp.ones_like(sentence_map), dtype=np.int32)[:, None] - 1
@@ -57,11 +51,11 @@ def gather_rows(x, indices):
 def map_in_chunks(function, arrays: list, chunk_size: int, training):
     """Applies a function to chunks of rows, so that it needs only the memory of a chunk.
 
-    In training all rows are computed at once, because gradients need the
-    intermediate results. `function` maps a list of arrays `[B, n, ...]` with up to
-    `chunk_size` rows to such an array, or a tuple.
+    It maps a list of arrays `[B, n, ...]` with up to `chunk_size` rows to such an array, or a
+    tuple.
     """
     num_documents, num_rows = ops.shape(arrays[0])[:2]
+    # Gradients need the intermediate results.
     if training or (isinstance(num_rows, int) and num_rows <= chunk_size):
         return function(arrays)
     missing = (chunk_size - num_rows % chunk_size) % chunk_size
@@ -81,35 +75,12 @@ def map_in_chunks(function, arrays: list, chunk_size: int, training):
 
 
 def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width: int):
-    """Selects the best spans so that no two of them cross.
+    """Selects the best spans so that no two of them cross: overlap, and neither contains the other.
 
-    Spans are visited by descending score, and equal scores in the order of the
-    candidates. A span is kept unless it crosses one that is already kept. Two spans
-    cross if they overlap and neither contains the other.
-
-    A loop over N candidates would be slow in a TensorFlow graph and in PyTorch,
-    and the host cannot run it in the middle of a compiled step. Candidates are
-    therefore settled in rounds. Each round keeps the spans whose score is higher
-    than those of all undecided spans that cross them, and drops the spans that
-    cross a kept one. The result is the same. Few rounds are needed (2 to 9 in
-    documents of a thousand tokens), because chains of spans that wait for one
-    another are short. The spans that cross a span form two rectangles in the grid
-    of starts and widths, and their maxima are cumulative maxima.
-
-    Args:
-        scores: float `[B, N]`.
-        starts, ends: int `[B, N]`, ends included, sorted by start and end. A span
-            that ends before its start is padding.
-        top_span_mask: int `[B, K]`, 1 for each span to keep.
-
-    Returns:
-        int32 `[B, K]`, indices of candidates in ascending order. If fewer spans
-        are kept than requested, or the mask is 0, the remaining places at the
-        end have the index of the first span that is kept, or 0 if none is.
-
-    Reference:
-        Blelloch, Fineman and Shun 2012, "Greedy sequential maximal independent
-        set and matching are parallel on average".
+    From float scores and int `starts` and `ends`, sorted, `[B, N]`, where a span that ends before
+    its start is padding, to int32 `[B, K]`, indices of candidates in ascending order. If fewer are
+    kept, or the mask, int `[B, K]`, is 0, the places at the end repeat the first, or are 0. Equal
+    scores are in the order of the candidates.
     """
     num_documents, num_candidates = ops.shape(scores)
     num_top = ops.shape(top_span_mask)[1]
@@ -134,6 +105,11 @@ def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width
     grid = ops.reshape(grid[:-1], (num_documents, max_span_width, num_tokens))
 
     # === Rounds ===
+    # A loop over N candidates would be slow in a TensorFlow graph and in PyTorch. Each round keeps
+    # the spans with a higher score than all undecided spans that cross them, and drops those that
+    # cross a kept one. Few rounds are needed, 2 to 9 in documents of a thousand tokens (Blelloch,
+    # Fineman and Shun 2012, "Greedy sequential maximal independent set ..."). The spans that cross
+    # a span form two rectangles in the grid, and their maxima are cumulative maxima.
     wanted = ops.sum(ops.cast(top_span_mask, "float32"), axis=1)
 
     def has_undecided(undecided, kept):
@@ -215,14 +191,9 @@ class SegmentRows(keras.layers.Layer):
 
 
 class DocumentTokens(keras.layers.Layer):
-    """Gathers the tokens of documents in order from the encoder's output of their segments.
+    """Gathers the tokens of documents, `[B, T, H]`, from the encoder's output `[B * S, L, H]`.
 
-    Call arguments:
-        encoded: float `[B * S, L, H]`.
-        places: int32 `[B, T]`, each token's index in a document's S * L tokens.
-
-    Returns:
-        float `[B, T, H]`.
+    `places`, int32 `[B, T]`, are the tokens' indices in a document's S * L tokens.
     """
 
     def call(self, encoded, places):
@@ -234,13 +205,7 @@ class DocumentTokens(keras.layers.Layer):
 
 
 class WeightedLayer(keras.layers.Layer):
-    """A layer with dropout and one initializer for its matrices.
-
-    Args:
-        settings: dict of the resolver's arguments.
-        initializer_range: float. See `SpanBertBackbone`. Defaults to `0.02`.
-        **kwargs: see `keras.layers.Layer`.
-    """
+    """A layer with dropout and one initializer, for the resolver's arguments `settings`."""
 
     has_dropout = True
 
@@ -280,16 +245,9 @@ def as_scores(x):
 
 
 class Gate(WeightedLayer):
-    """Mixes two vectors with `g = sigmoid([x; y] W + b)`.
+    """Mixes two vectors `[..., dim]` with `g = sigmoid([x; y] W + b)`.
 
-    Args:
-        dim: int. Size D of each vector.
-        toward: 0 or 1. Whether an open gate passes x or y: the result is
-            `g * x + (1 - g) * y` or `g * y + (1 - g) * x`.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        x, y: float `[..., D]`.
+    An open gate passes x, `g * x + (1 - g) * y`, or with `toward=1` y.
     """
 
     has_dropout = False
@@ -314,13 +272,11 @@ class Gate(WeightedLayer):
 
 
 class SpanWidths(WeightedLayer):
-    """Embeds each candidate's width, `[B, N, F]`, with dropout.
-
-    It is a separate layer because a candidate has the same dropout in its
-    mention score and in its embedding.
-    """
+    """Embeds each candidate's width, `[B, N, F]`, with dropout."""
 
     def build(self, *_):
+        # A separate layer, because a candidate has the same dropout in its mention score and in its
+        # embedding.
         shape = self.settings["max_span_width"], self.settings["feature_size"]
         self.table = self.add_matrix("embeddings", *shape)
         self.built = True
@@ -337,20 +293,8 @@ class SpanWidths(WeightedLayer):
 class SpanHeads(WeightedLayer):
     """Computes the attended head of every span: the softmax-weighted mean of its tokens.
 
-    A span starts in one block of W tokens and ends in that block or the next. All
-    spans of a block therefore need only one small matrix product with two blocks
-    of tokens. Memory is that of the result, and no weights are computed between a
-    span and the rest of the document.
-
-    Args:
-        hidden_dim: int, H.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        tokens: float `[B, T, H]`. W must divide T.
-
-    Returns:
-        float `[B, T * W, H]`. Row `start * W + width - 1` is the head of a span.
+    From tokens `[B, T, H]`, where W divides T, to `[B, T * W, H]`. Row `start * W + width - 1` is
+    the head of a span.
     """
 
     has_dropout = False
@@ -366,6 +310,8 @@ class SpanHeads(WeightedLayer):
 
     def call(self, tokens):
         W, H = self.settings["max_span_width"], self.hidden_dim
+        # A span starts in one block of W tokens and ends in that block or the next, so the spans of
+        # a block need only one small product with two blocks.
         num_documents, num_tokens = ops.shape(tokens)[:2]
         scores = as_scores(self.attention(tokens))  # [B, T, 1]
         scores = _two_blocks(ops.reshape(scores, (num_documents, -1, W)))  # [B, T / W, 2 W]

@@ -62,20 +62,12 @@ def check_weights_fit(arguments: dict, preset: dict) -> None:
 
 
 def marginal_loss(scores, antecedents, labels):
-    """Returns the negative log-likelihood of the right antecedents of each span, in nats.
+    """Returns the negative log-likelihood of the right antecedents of each span, nats `[..., K]`.
 
-    Args:
-        scores: float `[..., K, 1 + A]`. The first is the score of no antecedent, and
-            the score of a missing antecedent is -inf.
-        antecedents: int `[..., K, A]`.
-        labels: int `[..., K]`, each span's gold cluster, 0 for none.
-
-    Returns:
-        float `[..., K]`.
-
-    Reference:
-        [Lee et al. 2017](https://arxiv.org/abs/1707.07045), section 4.
+    `scores` are `[..., K, 1 + A]`, first of no antecedent, -inf for a missing one; `antecedents`
+    int `[..., K, A]`; and `labels` int `[..., K]`, each span's gold cluster, 0 for none.
     """
+    # https://arxiv.org/abs/1707.07045, section 4.
     shape = ops.shape(antecedents)
     flat = ops.reshape(antecedents, (*shape[:-2], shape[-2] * shape[-1]))
     of_antecedents = ops.reshape(ops.take_along_axis(labels, flat, axis=-1), shape)
@@ -88,13 +80,8 @@ def marginal_loss(scores, antecedents, labels):
 
 
 def mention_loss(scores, labels):
-    """Returns the binary cross-entropy of each span being a gold mention or not, in nats.
-
-    Takes the scores `[..., K]` and gold clusters `[..., K]`, 0 for none.
-
-    Reference:
-        [Xu and Choi 2021](https://arxiv.org/abs/2109.00185), support of singletons.
-    """
+    """Returns the binary cross-entropy (nats) of each span `[..., K]` being a gold mention."""
+    # https://arxiv.org/abs/2109.00185, support of singletons.
     return ops.softplus(ops.where(labels > 0, -scores, scores))
 
 
@@ -161,11 +148,7 @@ def head_entries(settings: dict) -> Iterator[Entry]:
 
 
 def infer_arguments(tensors: dict) -> dict:
-    """Infers the resolver's arguments from the tensors of a checkpoint.
-
-    Args:
-        tensors: dict of name to `formats.tensors.Tensor`.
-    """
+    """Infers the resolver's arguments from the `Tensor`s of a checkpoint, by name."""
 
     def shape(name):
         return tensors[name].shape if name in tensors else None

@@ -1,7 +1,7 @@
 """Converts documents of words or subtokens to arrays for `SpanBertCoreferenceResolver`.
 
-W = words, S = segments, L = longest segment, T = tokens of the document. `xp` is `numpy`
-or `tensorflow.experimental.numpy`.
+W = words, S = segments, L = longest segment, T = tokens of the document. `xp` is `numpy` or
+`tensorflow.experimental.numpy`.
 """
 
 import functools
@@ -337,22 +337,11 @@ def split_rows(values: Iterable, sizes: Iterable[int]) -> list[list]:
 def segment_rows(
     ids, speakers, sizes, max_segment_len: int, separators: tuple[int, int] | None, xp=np
 ) -> dict:
-    """Converts the tokens of a document to one row per segment.
+    """Converts tokens, `ids` and `speakers` int32 `[T]`, to one row per segment of `sizes` `[S]`.
 
-    With overlap, there are also windows over the joints of segments, one more than
-    there are segments. The first window contains the first half of the first segment.
-    The others contain the second half of a segment and the first half of the next. The
-    last contains the rest.
-
-    Args:
-        ids, speakers: int32 `[T]`, the id and the speaker's number of each token.
-        sizes: int32 `[S]`, the number of tokens of each segment.
-        max_segment_len: int, L.
-        separators: with overlap, the ids of `[CLS]` and `[SEP]`, which are added to
-            each row. `None` if segments include them.
-
-    Returns:
-        Dict of the arrays `[S]`, `[S, L]` and `[S + 1, L]` of the preprocessor's `tensors`.
+    Returns the arrays `[S]`, `[S, L]` and `[S + 1, L]` of the preprocessor's `tensors`.
+    `separators` are the ids of `[CLS]` and `[SEP]`, which are added with overlap. There are then
+    also windows over the joints of segments: the second half of one and the first half of the next.
     """
 
     def to_rows(values, begins, sizes, separators):

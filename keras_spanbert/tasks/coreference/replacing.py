@@ -83,15 +83,10 @@ class Mention(NamedTuple):
 
 
 def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
-    """Returns the mentions of clusters in text order, an outer one before those inside it.
+    """Returns the mentions of `resolve`'s clusters in text order, outer ones first, each once.
 
-    A cluster's mentions at the same position are listed once. `clusters` are from
-    `resolve`: lists of dicts with `text`, `start` and `end`, and optionally `score`,
-    the main mention first.
-
-    Raises:
-        ValueError: if `clusters` are not lists of mentions, or a mention's text is not
-            the slice of the text at its position.
+    Raises `ValueError` if `clusters` are not lists of mentions, main mention first, or a mention's
+    text is not the slice of the text at its position.
     """
 
     found, mains = {}, set()
@@ -141,15 +136,11 @@ def is_pronoun(words: Sequence[str]) -> bool:
 def is_verb(words: Sequence[str], before: str, after: str) -> bool:
     """Returns whether a mention is a verb. OntoNotes links verbs: "sold" and later "the sale".
 
-    A verb is a single word in lower case. It is a past form, or the word before or after
-    it is one that often occurs next to a verb, and seldom next to a noun without an
-    article. This is a heuristic for English. It takes "workers" for a verb in "gave
-    workers the day off", and "rise" for a noun in "oil prices rise again".
-
-    Args:
-        words: strings.
-        before, after: strings, the words next to the mention in its sentence, or `""`.
+    `before` and `after` are the words next to the mention in its sentence, or `""`.
     """
+    # A verb is a single word in lower case: a past form, or next to a word that often occurs next
+    # to a verb, and seldom next to a noun without an article. This is a heuristic for English. It
+    # takes "workers" for a verb in "gave workers the day off".
     word, last = words[0], before.lower()
     if len(words) > 1 or not word.isalpha() or not word.islower() or word in PRONOUNS | _NOT_VERBS:
         return False
@@ -167,12 +158,11 @@ def is_verb(words: Sequence[str], before: str, after: str) -> bool:
 def mention_type(words: Sequence[str], begins_sentence: bool, lower_words: frozenset) -> int:
     """Returns whether a mention is a name, another noun or a pronoun.
 
-    It is a pronoun if all its words are. It is a name if the first word after
-    articles is capitalized for another reason than starting a sentence.
     `lower_words` are the words of the text that occur in lower case.
     """
     if is_pronoun(words):
         return PRONOUN
+    # A name's first word after articles is capitalized, not only because it starts a sentence.
     place = next((i for i, word in enumerate(words) if word.lower() not in _ARTICLES), 0)
     word = words[place]
     if not word[:1].isupper() or word.lower() in PRONOUNS:
@@ -182,14 +172,10 @@ def mention_type(words: Sequence[str], begins_sentence: bool, lower_words: froze
 
 
 def sort_key(words: Sequence[str], kind: int, start: int, count: int) -> tuple:
-    """Returns the sort key of a cluster's mentions. The best mention has the lowest key.
-
-    Names come before other nouns, then verbs, then pronouns. Next come phrases without
-    a clause or a list. More frequent mentions come before less frequent ones (`count`
-    in the cluster), so that a long name that was linked by mistake does not represent
-    the cluster. Next come longer mentions, then earlier ones.
-    """
+    """Returns the sort key of a cluster's mentions. The best mention has the lowest key."""
     has_joint = any(word.lower() in _JOINTS for word in words)
+    # More frequent mentions come first, so that a long name that was linked by mistake does not
+    # represent the cluster. Next come longer mentions, then earlier ones.
     return kind, has_joint, -count, -sum(map(len, words)), start
 
 
@@ -342,11 +328,8 @@ class _Replacing:
     def replaced_text(self, start, end, enclosing, name_of):
         """Returns a part of the text with each mention replaced with its cluster's name.
 
-        Args:
-            start, end: int.
-            enclosing: list of `(end, cluster)` of the mentions around the part that
-                stay. Mentions inside the part are added and removed.
-            name_of: function of a cluster.
+        `enclosing` is a list of `(end, cluster)` of the mentions around the part that stay.
+        Mentions inside the part are added and removed. `name_of` is a function of a cluster.
         """
         pieces, at = [], start
         for i, mention in self._mentions_within(start, end):

@@ -105,10 +105,9 @@ def find_clusters(
     min_link_score: float | None = None,
     has_mentions: bool = False,
 ) -> list[tuple]:
-    """Returns the clusters and links of documents, in their words or subtokens.
+    """Returns the clusters and links of documents: see `cluster_mentions`.
 
-    They are the results of `cluster_mentions`. With `has_mentions`, the
-    `clusters` of a document, if it has any, contain the only spans.
+    With `has_mentions`, the `clusters` of a document, if it has any, contain the only spans.
     """
     check_counts(batch_size=batch_size, max_spans_in_memory=max_spans_in_memory)
     is_in = min_link_score is None or is_number(min_link_score) and 0 <= min_link_score <= 1

@@ -1,23 +1,16 @@
 """Scores mentions and pairs of mentions, and connects the resolver's layers.
 
-B = documents, T = tokens of a document, N = candidate spans, K = spans that are
-kept, M = spans in memory, A = antecedents per span, H = the encoder's
-width, D = size of a span's embedding, F = width of a feature.
+B = documents, T = tokens of a document, N = candidate spans, K = spans that are kept, M = spans in
+memory, A = antecedents per span, H = the encoder's width, D = size of a span's embedding, F = width
+of a feature. Each span is scored with those of a memory and the earlier ones of the same inputs.
+Spans and memory are dicts:
 
-Each span is scored with the spans that come before it: those of a memory, if there
-is one, and the earlier ones of the same inputs. Spans and memory are dicts:
-
-- `embeddings`: float `[B, K, D]`. In a memory `[B, M, levels, D]`, first the
-  original ones, then the refined ones.
+- `embeddings`: float `[B, K, D]`. In a memory `[B, M, levels, D]`, first the original ones.
 - `mention_scores`: float32 `[B, K]`.
-- `index`: int32 `[B, K]`, the number of each span in its inputs, in order. In a memory
-  it is negative, and counts back from the first span of the inputs.
+- `index`: int32 `[B, K]`, the number of each span in its inputs, in order. In a memory it is
+  negative, and counts back from the first span of the inputs, or is `NO_SPAN`.
 - `speakers`, `segments`: int32 `[B, K]`, of each span's first token.
-- `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has no mask: the
-  index of an empty place is `NO_SPAN`.
-
-Layers that take scores switch Keras's autocast off and cast their other inputs
-themselves, because the scores must stay float32.
+- `mask`: int32 `[B, K]`, 1 for spans of the document. A memory has no mask.
 """
 
 import functools
@@ -71,27 +64,17 @@ def feature_rows(settings: dict) -> dict[str, int]:
 
 
 class FeedForward(WeightedLayer):
-    """A feed-forward network with one output, whose input is passed in pieces.
+    """A feed-forward network with one output, whose input is passed in pieces of `sizes`.
 
-    The first product of a concatenation is the sum of the products of its
-    pieces. A piece that many inputs share, such as a span in all its pairs, is
-    multiplied once. Combine pieces that no inputs share, because each product
-    makes an array as large as the hidden layer's.
-
-    Args:
-        sizes: list of ints, the sizes of the input's pieces. Pieces of size 0 are
-            skipped.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        projected: float `[..., ffnn_size]`, the sum of `project` of all pieces.
-
-    Returns:
-        float32 `[...]`.
+    Pieces of size 0 are skipped. From `[..., ffnn_size]`, the sum of `project` of all pieces, to
+    float32 `[...]`.
     """
 
     def __init__(self, sizes, **kwargs):
         super().__init__(**kwargs)
+        # The first product of a concatenation is the sum of the products of its pieces. A piece
+        # that many inputs share, such as a span in all its pairs, is multiplied once. Pieces that
+        # no inputs share are combined: each product makes an array as large as the hidden layer's.
         self.sizes = [size for size in sizes if size]
         outputs = [self.settings["ffnn_size"]] * self.settings["ffnn_depth"] + [1]
         self.pieces = [
@@ -120,21 +103,9 @@ class FeedForward(WeightedLayer):
 class MentionScorer(WeightedLayer):
     """Scores all candidates, and selects the spans that are kept with their values.
 
-    A span's embedding is its start, its end, and optionally its width and its head.
-
-    Args:
-        hidden_dim: int, H.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        inputs: dict of the model's inputs, without those of the encoder.
-        tokens: float `[B, T, H]`.
-        widths: float `[B, N, F]` of `SpanWidths`, or `None`.
-        heads: float `[B, T * W, H]` of `SpanHeads`, or `None`.
-
-    Returns:
-        `(scores, top_spans, spans)`: float32 `[B, N]`; int32 `[B, K]`, indices of
-        candidates; and a dict of spans, see the module.
+    From the model's `inputs`, `tokens` `[B, T, H]`, and optionally `widths` `[B, N, F]` and `heads`
+    `[B, T * W, H]` of their layers, to scores float32 `[B, N]`, `top_spans` int32 `[B, K]`, indices
+    of candidates, and a dict of spans, see the module.
     """
 
     def __init__(self, hidden_dim: int, **kwargs):
@@ -216,21 +187,12 @@ class MentionScorer(WeightedLayer):
 class CoarseScorer(WeightedLayer):
     """Selects the possible antecedents of each span with a cheap score of all pairs.
 
-    Args:
-        embedding_dim: int, D.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        spans: dict, see the module. K is at least A.
-        memory: dict, or `None`.
-
-    Returns:
-        `(antecedents, scores)`, int32 and float32 `[B, K, A]`: indices into the
-        M spans in memory followed by the K spans, and the scores of the pairs, -inf
-        for missing antecedents.
+    From dicts of spans and memory to int32 and float32 `[B, K, A]`: indices into the M spans in
+    memory followed by the K spans, and the scores of the pairs, -inf for missing antecedents.
     """
 
     def __init__(self, embedding_dim: int, **kwargs):
+        # Casts its other inputs itself, because the scores must stay float32.
         super().__init__(autocast=False, **kwargs)
         self.embedding_dim = embedding_dim
         self.max_top_antecedents = self.settings["max_top_antecedents"]
@@ -289,23 +251,10 @@ def _embeddings_at_level(embeddings, memory, level):
 class FineScorer(WeightedLayer):
     """Scores pairs with a network of both spans and the features of the pair.
 
-    With a depth of more than 1, a span's embedding is then mixed with those of
-    its likely antecedents, and pairs are scored again.
-
-    Args:
-        embedding_dim: int, D.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        spans: dict, see the module.
-        antecedents: int32 `[B, K, A]`.
-        coarse_scores: float32 `[B, K, A]`.
-        genre: int32 `[B]`.
-        memory: dict, or `None`.
-
-    Returns:
-        `(scores, embeddings)`, float32 `[B, K, A]`, and float
-        `[B, K, coref_depth, D]`, the embeddings used each time.
+    From dicts of spans and memory, int32 antecedents and float32 coarse scores `[B, K, A]` and
+    int32 genre `[B]` to scores float32 `[B, K, A]` and embeddings float `[B, K, coref_depth, D]`.
+    With a depth of more than 1, a span's embedding is mixed with those of its likely antecedents,
+    and pairs are scored again.
     """
 
     def __init__(self, embedding_dim: int, **kwargs):
@@ -439,9 +388,9 @@ class ResolverLayers:
     def outputs(self, inputs: dict, memory: dict | None = None) -> dict:
         """Computes the model's outputs: see `SpanBertCoreferenceResolver`.
 
-        With a memory, the inputs belong to a chunk of a document. Antecedents are then
-        indices into the M spans in memory followed by the K that are kept, and there
-        is an additional output, `spans`, what a memory remembers of the spans.
+        With a memory, the inputs belong to a chunk of a document. Antecedents are then indices into
+        the M spans in memory followed by the K that are kept, and `spans` is what a memory
+        remembers.
         """
         tokens = self._encode(inputs, "token_ids", "padding_mask", "token_places")  # [B, T, H]
         if self.gate is not None:
@@ -473,11 +422,7 @@ class ResolverLayers:
 
     @functools.cached_property
     def chunk_model(self):
-        """The model of a chunk of a document, with a memory of the earlier spans.
-
-        It shares the resolver's weights. The inputs of the memory are described in
-        `scoring`.
-        """
+        """The model of a chunk of a document. It shares the weights, and has a memory of spans."""
         shapes = {
             "mention_scores": ((None,), "float32"),
             **dict.fromkeys(["index", "speakers", "segments"], ((None,), "int32")),

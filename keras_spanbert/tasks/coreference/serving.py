@@ -1,8 +1,7 @@
-"""Serving function from texts to clusters of mentions, as graph code.
+"""Serving function from texts to clusters of mentions, as graph code that does as `resolve`.
 
-It does the same as `resolve`, with dynamic shapes. B = texts, M = maximum number of
-mentions of a text. For one text, W = words, T = tokens, S = segments, L = longest
-segment, K = spans that are kept.
+B = texts, M = maximum number of mentions of a text. For one text, W = words, T = tokens, S =
+segments, L = longest segment, K = spans that are kept.
 """
 
 from typing import Any, NamedTuple
@@ -164,11 +163,11 @@ def _cut_into_segments(sizes, sentence_sizes, max_segment_len, with_separators):
 
 
 def _token_to_word_clusters(spans, word_of, singletons):
-    """Does the same as `cluster_mentions`.
+    """Does the same as `cluster_mentions`, for a dict of int32 `[K]`.
 
-    Returns a dict of int32 `[K]`: `first` and `last`, the words of each span; `cluster`, a
-    number that increases in the order of the clusters, -1 for no mention; and `same`,
-    the first span of the cluster that is the same words.
+    `first` and `last`, the words of each span; `cluster`, a number that increases in the order of
+    the clusters, -1 for no mention; and `same`, the first span of the cluster that is the same
+    words.
     """
     import tensorflow as tf
 

@@ -1,11 +1,7 @@
-"""Splits texts into sentences and words.
+"""Splits texts into sentences and words, by patterns in the syntax of RE2 and of `regex`.
 
-Texts are split by patterns that cannot look ahead. Before that, some characters are
-replaced with others of the same number of bytes. The positions of words and sentences
-stay the same. `split_text` and the graph code of a SavedModel, `split`, use the same
-patterns, in the syntax that RE2 and the package `regex` share.
-
-B = texts, W = words of all texts, S = sentences.
+The patterns cannot look ahead, so some characters are first replaced with others of the same number
+of bytes, and positions stay the same. B = texts, W = words of all texts, S = sentences.
 """
 
 from typing import Any, NamedTuple
@@ -100,18 +96,11 @@ _SENTENCE_ENDS = (r"\n[\t\n\pZ]*\n", rf"{_STOP}(?:{_STOP}|[>'\"»’”\p{{Pe}}]
 
 
 def split_text(text: str) -> Sentences:
-    """Splits a text into sentences and words.
+    """Splits a text without lone surrogates into `Sentences` of lists of words, slices of the text.
 
-    A sentence ends at a blank line, or after `.`, `!`, `?` or the like in another script,
-    and the closing quotes and brackets that follow it. Words are separated by spaces and
-    punctuation, and can contain hyphens and apostrophes. Contractions are split as in
-    the Penn Treebank. Each Chinese character is a word.
-
-    Args:
-        text: string without lone surrogates.
-
-    Returns:
-        `Sentences` of lists. Each word is the slice of the text from its start to its end.
+    A sentence ends at a blank line, or after `.`, `!`, `?` or the like in another script, and the
+    closing quotes and brackets that follow it. Contractions are split as in the Penn Treebank. Each
+    Chinese character is a word.
     """
 
     def first_bytes(text):
@@ -148,15 +137,9 @@ def split_text(text: str) -> Sentences:
 
 
 def split(texts) -> Sentences:
-    """Splits texts like `split_text`, in a TensorFlow graph.
+    """Splits texts, a string tensor `[B]` of valid UTF-8, like `split_text`: ragged tensors.
 
     Characters that are newer than RE2's Unicode tables can be split differently.
-
-    Args:
-        texts: string tensor `[B]`, valid UTF-8.
-
-    Returns:
-        `Sentences` of ragged tensors.
     """
     import tensorflow as tf
     import tensorflow_text as tf_text

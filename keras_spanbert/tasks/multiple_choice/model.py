@@ -89,11 +89,7 @@ class ChoiceLogits(keras.layers.Layer):
 
 
 def choice_serving_functions(model) -> dict:
-    """Returns the functions that a SavedModel serves, with their input specs, by signature name.
-
-    `serving_default` takes `prompt`, strings `[B]`, and `choices`, strings `[B, C]`, padded
-    with `""`. `contexts` also takes `context`, strings `[B]`, `""` for no context.
-    """
+    """Returns the functions of strings that a SavedModel serves, with input specs, by signature."""
     import tensorflow as tf
 
     preprocessor = model.preprocessor

@@ -20,20 +20,7 @@ MIN_CHOICES = 2  # Minimum number of choices of a question.
 
 
 def check_questions(prompts, choices, contexts=None) -> Questions:
-    """Checks questions.
-
-    Args:
-        prompts: list, tuple, array or tensor of strings; or a list of pairs of
-            strings, `(context, prompt)`.
-        choices: list of N lists of two or more strings; or an array or tensor of
-            strings `[N, C]`, padded with `""`.
-        contexts: list of N strings, if `prompts` are strings. Defaults to `None`:
-            no contexts.
-
-    Raises:
-        ValueError: if they are something else or differ in number, or a question
-            has fewer than two choices.
-    """
+    """Returns `Questions` of the arguments of `inputs`. Raises `ValueError` for others."""
     if is_symbolic(prompts):
         return _questions_in_graph(prompts, choices, contexts)
     is_list = isinstance(prompts, (list, tuple))
@@ -71,13 +58,7 @@ def _questions_in_graph(prompts, choices, contexts):
 
 
 def choice_texts(questions: Questions) -> tuple:
-    """Returns the two texts of each choice.
-
-    Returns:
-        bool `[N, C]`, whether there is a choice, and the first and the second texts
-        of these R choices in order, lists of R strings or, in a graph, string
-        tensors `[R]`.
-    """
+    """Returns bool `[N, C]`, whether there is a choice, and both texts of these R choices."""
     contexts, prompts, choices = questions
     if is_symbolic(prompts):
         return _texts_in_graph(contexts, prompts, choices)

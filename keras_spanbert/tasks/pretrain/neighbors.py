@@ -11,28 +11,13 @@ _SHARPNESS = 2.5
 def attend_to_neighbors(backbone) -> None:
     """Sets position embeddings and attention of a new backbone, so that it starts with neighbors.
 
-    Attention that starts at random spends most of a short pretraining on finding
-    out which position is next to which. Here the first head starts to attend to the
-    previous token, the second to the next, the third to the token before the
-    previous, and so on through all layers. Training can change all of it.
-
-    Position `i` becomes `sin(w i), cos(w i)` for frequencies `w` up to pi, so that a
-    rotation moves one position to another. A head's key kernel becomes its query
-    kernel after the rotation by the head's distance.
-
-    Args:
-        backbone: `SpanBertBackbone` with random weights. `hidden_dim` must be even.
-
-    Example:
-    ```python
-    from keras_spanbert.tasks.pretrain.neighbors import attend_to_neighbors
-
-    backbone = keras_spanbert.SpanBertBackbone(
-        100, **keras_spanbert.SpanBertBackbone.SIZES["tiny"], max_sequence_length=32
-    )
-    attend_to_neighbors(backbone)
-    ```
+    The first head starts to attend to the previous token, the second to the next, the third to the
+    token before the previous, and so on through all layers. `hidden_dim` must be even.
     """
+    # Attention that starts at random spends most of a short pretraining on finding out which
+    # position is next to which. Position `i` becomes `sin(w i), cos(w i)` for frequencies `w` up to
+    # pi, so that a rotation moves one position to another. A head's key kernel becomes its query
+    # kernel after the rotation by the head's distance.
     half = backbone.hidden_dim // 2
     # With equal steps instead of the power, 64 pairs would repeat after 256 positions.
     frequencies = ((np.arange(half) + 0.5) / half) ** 1.1 * np.pi

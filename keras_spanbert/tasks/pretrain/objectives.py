@@ -60,18 +60,11 @@ def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
 
 
 def unigram_entropies(counts: np.ndarray, dataset) -> dict[str, float]:
-    """Returns the cross-entropy of the targets under the corpus's unigram distribution.
+    """Returns the cross-entropy of the targets, by name, under the corpus's unigram distribution.
 
-    This is the result of a model that ignores the context, in nats per token. For
-    `nsp`, it is ln 2 nats per row, because half of the pairs are random.
-
-    Args:
-        counts: int `[V]`. Counts of the tokens in the training documents.
-        dataset: iterable of `(x, y, sample_weight)` from the preprocessor.
-
-    Returns:
-        Dict with those of `mlm`, `sbo` and `nsp` that the dataset has labels for. 0
-        if the weights are 0.
+    This is the result of a model that ignores the context, in nats per token, and for `nsp` per
+    row. `counts` `[V]` are of the training documents, and `dataset` yields the preprocessor's
+    results.
     """
     log_probabilities = {"nsp": np.log([0.5, 0.5])}
     of_tokens = unigram_log_probabilities(counts)

@@ -1,9 +1,6 @@
-"""Decodes start and end logits of windows to answers.
+"""Decodes start and end logits of windows to answers, with `xp` for the candidates.
 
-Code without strings uses only the part of the NumPy API that `numpy` and
-`tensorflow.experimental.numpy` share, so that a SavedModel has the same candidates.
-
-Legend: W = windows, L = tokens per window, n = `n_best`.
+Legend: W = windows, L = tokens per window, n = `n_best`, Q = questions, C = candidates.
 """
 
 import collections
@@ -47,38 +44,14 @@ def decode(
     max_answer_length: int = 30,
     null_threshold: float | None = None,
 ) -> tuple[list, np.ndarray]:
-    """Returns the best answers to each question over all of its windows.
+    """Returns the best answers to each question over all of its windows, as the released script.
 
-    A window's candidates pair its `n_best` highest starts and ends. Both must be
-    inside the context, the end must follow the start by less than
-    `max_answer_length` tokens, and the window must be the one that shows the start
-    with the most context. If a question has no candidate, its highest starts and
-    ends inside the context are used. If these starts all come after these ends, the
-    question has no answer. Candidates of all windows are ranked by the sum of both
-    logits, and the best of equal texts is kept. A candidate's score is its softmax
-    probability among the `n_best` of its question. With a threshold, no answer is one
-    of them.
-
-    Args:
-        start_logits: float `[W, L]`.
-        end_logits: float `[W, L]`.
-        windows: dict, from `SpanBertQuestionAnswererPreprocessor.windows`.
-        contexts: list of strings, one per question.
-        n_best: int. Defaults to `20`.
-        max_answer_length: int, in tokens. Defaults to `30`.
-        null_threshold: float. A question has no answer if the logits of no
-            answer, at `[CLS]`, exceed those of the best answer by more than this.
-            Defaults to `None`: always an answer, if the context has one.
-
-    Returns:
-        `(answers, null_scores)`: for each question a list of up to `n_best`
-        `{"answer", "score", "start", "end"}`, best first, with positions in
-        characters, -1 for no answer; and float64, the lead of no answer over the
-        best answer.
-
-    Reference:
-        The decoding of the released script for [Devlin et al.
-        2019](https://arxiv.org/abs/1810.04805), sections 4.2 and 4.3.
+    From float logits `[W, L]` and the preprocessor's `windows` to a list of up to `n_best`
+    `{"answer", "score", "start", "end"}` per question, best first, -1 for no answer; and float64,
+    the lead of no answer over the best answer. `null_threshold` is the lead from which there is no
+    answer, `None` for always an answer. A window's candidates pair its `n_best` highest starts and
+    ends inside the context, less than `max_answer_length` tokens apart. A start counts in the
+    window that shows it with the most context. The best of equal texts is kept.
     """
     num_questions = len(contexts)
     example = windows["example_index"]
@@ -132,23 +105,11 @@ def _distinct_texts(contexts, example, starts, ends, n_best):
 
 
 def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_questions):
-    """Scores the remaining candidates and no answer.
+    """Returns `Scored`: softmax probabilities among the candidates of each question.
 
-    A score is a softmax probability among the candidates of the question. With a
-    threshold, no answer is one of them. It is ranked first if it leads by more than
-    the threshold, otherwise by its logit but after the best candidate.
-
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        logit: float64 `[C]`.
-        question: int64 `[C]`, ascending.
-        rank: int64 `[C]`. Rank of each among its question's, by its logit.
-        null_logits: float64 `[Q]`, logits of no answer.
-        null_threshold: float or `None`.
-        num_questions: int, Q.
-
-    Returns:
-        `Scored`.
+    From `logit`, `question` (ascending) and `rank` by logit among the question's, `[C]`, and
+    `null_logits` of no answer `[Q]`. With a threshold, no answer is a candidate too, first if it
+    leads by more than that, otherwise by its logit but after the best candidate.
     """
     best = _segment_max(xp, logit, question, num_questions)
     has_any = best > -np.inf
@@ -179,19 +140,9 @@ def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_qu
 
 
 def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best, max_length):
-    """Returns pairs of start and end of all windows, sorted by question and then by logit.
+    """Returns `Candidates`, pairs of start and end, sorted by question and then by logit.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        start_logits: float `[W, L]`.
-        end_logits: float `[W, L]`.
-        windows: see `decode`.
-        num_questions: int.
-        n_best: int.
-        max_length: int, in tokens.
-
-    Returns:
-        `Candidates`. If the question or the context has no tokens, there are none.
+    If the question or the context has no tokens, there are none. See `decode`.
     """
     # Without question tokens, the second segment begins at index 2, after [CLS] [SEP].
     may = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)
@@ -200,6 +151,7 @@ def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best
     example = windows["example_index"]
     of_question = take(xp, example, found.window)
     num_found = _segment_sum(xp, xp.ones_like(of_question), of_question, num_questions)
+    # A question without candidates takes its highest starts and ends inside the context.
     lacks = (take(xp, num_found, example) == 0)[:, None]
     if xp is not np or lacks.any():
         # Recomputes all windows. Those of other questions do not change.

@@ -1,7 +1,6 @@
 """Converts questions and contexts to windows for `SpanBertQuestionAnswerer`.
 
-Legend for the tokens of answers, in code that `numpy` and `tensorflow.experimental.numpy` share:
-N = questions, U = different contexts. All integers are int64.
+Legend for the tokens of answers: N = questions, U = different contexts. All integers are int64.
 """
 
 import collections
@@ -41,13 +40,7 @@ Answers = collections.namedtuple(
 def as_answers(answers, contexts) -> Answers:
     """Converts answers in any form to columns. Checks that they are at their positions.
 
-    Args:
-        answers: see `SpanBertQuestionAnswererPreprocessor.windows`.
-        contexts: list of strings, or string tensor of a graph `[N]`.
-
-    Raises:
-        ValueError: if they are something else. A graph raises
-            `tf.errors.InvalidArgumentError` when it runs.
+    Raises `ValueError` for others. A graph raises `tf.errors.InvalidArgumentError` when it runs.
     """
     is_columns = isinstance(answers, dict) and set(answers) == {"text", "answer_start"}
     if is_symbolic(answers):
@@ -123,21 +116,11 @@ def _answers_in_graph(answers, contexts, is_columns):
 
 
 def answer_tokens(xp, contexts, characters, context_of, answers):
-    """Returns the first and the last token of each answer, counted in its context.
+    """Returns the first and the last token of each answer in its context, `[N]`, -1 for none.
 
-    These are the tokens that overlap the characters of the answer. If there are none,
-    because the tokenizer drops these characters, they are the tokens of the words
-    that contain the answer, as in the released script.
-
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        contexts: `Tokens` of U contexts, with offsets.
-        characters: `CodePoints` of the contexts.
-        context_of: `[N]`, the context of each question.
-        answers: `Answers`.
-
-    Returns:
-        `(first, last)`, `[N]` each, -1 for no answer and for one without tokens.
+    These are the tokens that overlap the characters of the answer, or, if the tokenizer drops
+    these, those of the words that contain the answer. `contexts` are `Tokens` with offsets and
+    `characters` the `CodePoints` of U contexts, and `context_of` is `[N]`.
     """
 
     def int64(x):

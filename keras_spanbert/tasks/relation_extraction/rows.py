@@ -1,13 +1,9 @@
 """Lays out sentences with a subject and an object as rows, in the released feature modes.
 
 The parts of a row are called items: pieces of words, symbols around or instead of the spans, and
-special tokens. Each has a sort position. Long rows keep the items that are nearest to a span.
-
-Uses only the part of the NumPy API that `numpy` and `tensorflow.experimental.numpy` share, so that
-preprocessors and a SavedModel make the same rows.
-
-Legend: N = rows, P = pieces of all words, I = items of all rows, L = tokens per row. Integers are
-int64 until the end.
+special tokens. Long rows keep the items that are nearest to a span. Code in `xp` makes the same
+rows in preprocessors and a SavedModel. Legend: N = rows, P = pieces of all words, I = items of all
+rows, L = tokens per row. Integers are int64 until the end.
 """
 
 import collections
@@ -63,24 +59,11 @@ _Items = collections.namedtuple("_Items", ["kind", "ids", "row", "place", "start
 def relation_rows(
     xp, words: Words, mode: str, markers: Markers, tokenizer, length: int, keeps_spans: bool
 ) -> dict:
-    """Makes rows from sentences.
+    """Returns `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and `size` `[N]`.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        words: `Words`.
-        mode: string of `MODES`.
-        markers: `Markers`.
-        tokenizer: `SpanBertTokenizer`.
-        length: int, L.
-        keeps_spans: bool. Whether a row that would lose a part of a span, or of
-            what follows the text, leaves out other tokens instead.
-
-    Returns:
-        Dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and
-        `size` `[N]`, the number of tokens of each row before it is cut.
-
-    Reference:
-        Behaves like the released SpanBERT's `run_tacred.py`.
+    The latter is the number of tokens of each row before it is cut. With `keeps_spans`, a row that
+    would lose a part of a span, or of what follows the text, leaves out other tokens. Otherwise
+    rows are those of the released `run_tacred.py`.
     """
     items = _sort_items(xp, *_all_items(xp, words, mode, markers, tokenizer))
     rank = _rank_items(xp, items, mode, length) if keeps_spans else items.place

@@ -32,11 +32,7 @@ Columns = collections.namedtuple(
 
 
 def sentences(x) -> list[Sentence]:
-    """Returns the sentences of examples from readers, or of a dict of columns.
-
-    Raises:
-        ValueError: if `x` is neither, or a span is not in its sentence.
-    """
+    """Returns the sentences of examples from readers, or of a dict of columns."""
     if is_examples(x) and "text" in x[0]:
         x = columns_of(x, ["text", *SPANS], TYPES)
     if isinstance(x, dict):
@@ -90,12 +86,7 @@ def _sentence_from_example(example, number):
 def sentences_from_texts(
     texts, subjects, objects, subject_types=None, object_types=None
 ) -> list[Sentence]:
-    """Returns the sentences of texts with spans: see `SpanBertRelationExtractor.extract`.
-
-    Raises:
-        ValueError: if an argument has another form or length, or a span is
-            not in its text.
-    """
+    """Returns the sentences of texts with spans: see `SpanBertRelationExtractor.extract`."""
     is_list = isinstance(texts, (list, tuple))
     if is_list and any(isinstance(text, (list, tuple)) for text in texts):
         texts = [text if isinstance(text, str) else as_strings("text", text) for text in texts]

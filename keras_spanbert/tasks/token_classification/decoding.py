@@ -1,14 +1,8 @@
-"""Decodes probabilities of words' labels to valid sequences and entities.
+"""Decodes probabilities of words' labels to valid sequences and entities, with `xp`.
 
-A label `I-X`, `E-X` or `L-X` continues an entity of type X. If there is a label `B-X`, it
-must follow `B-X` or `I-X`. Among the sequences that obey this rule, Viterbi's algorithm
-finds the one with the highest product of probabilities. Labels that do not mark
-entities, such as parts of speech, have no such rule.
-
-Uses only the part of the NumPy API that `numpy` and `tensorflow.experimental.numpy`
-share, so that `tag` and a SavedModel decode in the same way.
-
-Legend: N = texts, S = words of all texts, C = labels with `"O"`, E = entities.
+A label `I-X`, `E-X` or `L-X` continues an entity of type X. If there is a label `B-X`, it must
+follow `B-X` or `I-X`. Viterbi's algorithm finds the sequence of this kind with the highest product
+of probabilities. Legend: N = texts, S = words of all texts, C = labels with `"O"`, E = entities.
 """
 
 import collections
@@ -95,11 +89,7 @@ def log_probabilities(xp, logits, rules: Scheme):
 def best_labels(xp, scores, num_words, rules: Scheme):
     """Returns the best valid labels of each text's words, int `[S]`.
 
-    Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
-        scores: float64 `[S, C]`, log-probabilities.
-        num_words: int `[N]`, number of words of each text.
-        rules: `Scheme`.
+    `scores` are log-probabilities float64 `[S, C]`, and `num_words` `[N]` are those of each text.
     """
     is_bound = rules.is_bound
     if not is_bound.any():
@@ -144,12 +134,7 @@ def best_labels(xp, scores, num_words, rules: Scheme):
 
 
 def entities(xp, scores, labels, num_words, rules: Scheme) -> Entities:
-    """Returns the entities of words, in order of the texts.
-
-    Args:
-        xp, scores, num_words, rules: see `best_labels`.
-        labels: int `[S]`, from `best_labels`.
-    """
+    """Returns the entities of words with labels of `best_labels`, in order of the texts."""
     size = len(rules.names)
     before = xp.concatenate([labels[:1], labels], axis=0)[:-1]
     continues = take(xp, rules.goes_on.reshape(-1), before * size + labels)
@@ -174,15 +159,10 @@ def entities(xp, scores, labels, num_words, rules: Scheme) -> Entities:
 
 
 def _step(xp, state, scores, rules):
-    """Extends the best paths of n pieces by one word.
+    """Extends the best paths of n pieces by one word with scores float64 `[n, C]`.
 
-    Args:
-        xp, rules: see `best_labels`.
-        state: float64 `[n, C]`, the best paths' scores, by their last label.
-        scores: float64 `[n, C]`, of the next words.
-
-    Returns:
-        The new state, and the previous label of each path, int `[n, C]`.
+    The state is float64 `[n, C]`, the best paths' scores by their last label. Returns the new one,
+    and the previous label of each path, int `[n, C]`.
     """
     count, width = rules.before.shape
     through = xp.take(state, rules.before, axis=1) + rules.penalty  # [n, C, P]

@@ -49,10 +49,7 @@ Words = collections.namedtuple(
 def tokenize_words(tokenizer, words, num_words) -> Words:
     """Tokenizes texts that are lists of words. Equal words are tokenized once.
 
-    Args:
-        tokenizer: `SpanBertTokenizer`.
-        words: list of the words of all texts, or string tensor of a graph `[S]`.
-        num_words: `[N]`, number of words of each text.
+    `words` are those of all texts, a list or a graph's `[S]`, `num_words` `[N]` of each.
     """
     xp = namespace(words)
     tokens = tokenize_repeated(tokenizer, words)
@@ -72,13 +69,9 @@ def tokenize_words(tokenizer, words, num_words) -> Words:
 
 
 def tokenize_strings(tokenizer, texts, is_continuation: np.ndarray) -> Words:
-    """Tokenizes texts that are strings. The tokenizer splits them into words.
+    """Tokenizes texts that are strings `[N]`. The tokenizer splits them into words.
 
-    Args:
-        tokenizer: `SpanBertTokenizer`.
-        texts: list of strings, or string tensor of a graph `[N]`.
-        is_continuation: bool `[V]`, whether each token of the vocabulary continues a
-            word.
+    `is_continuation` is bool `[V]`, whether each token of the vocabulary continues a word.
     """
     xp = namespace(texts)
     tokens = tokenize_texts(tokenizer, texts, with_offsets=True)
@@ -111,18 +104,9 @@ def spans_to_labels(
 ) -> np.ndarray:
     """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-    Args:
-        words: `Words` of the texts.
-        texts: list of strings.
-        spans: list with a list of `{"start", "end", "label"}` for each text.
-        labels: list of strings, the model's.
-        places: list of strings, the description of each text in messages, or `None`
-            for its number. Defaults to `None`, for all.
-
-    Raises:
-        ValueError: if a span is malformed or not in its text, contains no word or
-            only a part of one, shares a word with another span, or its label is
-            unknown.
+    `spans` has a list of `{"start", "end", "label"}` for each text, `labels` are the model's, and
+    `places` describe the texts in messages, by default by number. Raises `ValueError` if a span is
+    not in its text, does not consist of whole words, shares a word, or its label is unknown.
     """
     if len(spans) != len(texts):
         raise ValueError(
@@ -471,17 +455,7 @@ def read_labels(examples) -> list:
 def as_texts(texts):
     """Converts texts in any container to a list of strings or of lists of words.
 
-    Args:
-        texts: list, tuple, array or tensor of strings; list of examples, dicts with
-            `words` or `text`, or a dict with a column of words; or list or ragged
-            tensor of lists of strings.
-
-    Returns:
-        List of strings, or of lists of strings. In a graph, a string tensor `[N]`, or
-        a ragged one of words.
-
-    Raises:
-        ValueError: if it is something else.
+    In a graph, returns a string tensor `[N]`, or a ragged one of words.
     """
     are_words = isinstance(texts, dict) and "words" in texts
     if are_words:
