@@ -72,7 +72,12 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
     is_right = is_number(dead_after) and dead_after >= 1
     check_in("dead_after", dead_after, is_right, "at least 1")
     if backend != "tensorflow":
-        _hide_gpus_from_tensorflow()
+        # TensorFlow only feeds data then, and would occupy the memory of the GPUs. It may not be
+        # installed, or use them already.
+        with contextlib.suppress(ImportError, RuntimeError):
+            import tensorflow as tf
+
+            tf.config.set_visible_devices([], "GPU")
     if mode == "model" and backend != "jax":
         raise ValueError(
             "Model parallelism needs the JAX backend (KERAS_BACKEND=jax). Received: "
@@ -204,13 +209,3 @@ def _torch(mode, count, dead_after):
         timeout=datetime.timedelta(seconds=dead_after),
     )
     return Distribution(count, process, count, process, count)
-
-
-def _hide_gpus_from_tensorflow():
-    """Hides the GPUs from TensorFlow, which only feeds data and would occupy their memory."""
-    try:
-        import tensorflow as tf
-    except ImportError:
-        return
-    with contextlib.suppress(RuntimeError):  # TensorFlow is using them already.
-        tf.config.set_visible_devices([], "GPU")

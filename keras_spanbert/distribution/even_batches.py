@@ -55,21 +55,15 @@ def even_batches(model: keras.Model) -> Iterator[None]:
             # Keras took the weights out of the model. Restore those of the last step.
             model.jax_state_sync()
             for variable, value in zip(variables, values):
-                if _is_lost(variable):  # There was no step yet.
+                try:
+                    variable.value  # noqa: B018
+                except TypeError:  # There was no step yet, and the initializer is `None` by now.
                     variable.assign(value)
         shards = num_batch_shards()
         if shards == 1 or type(error).__name__ != "IndivisibleError":
             raise
         received = str(error).split("but ")[-1].split(" (")[0]
         raise ValueError(_RULE.format(shards=shards, received=received)) from error
-
-
-def _is_lost(variable):
-    try:
-        variable.value  # noqa: B018
-    except TypeError:  # Without a value Keras calls the initializer, which is `None` by now.
-        return True
-    return False
 
 
 def pad_to_batch_shards(x, num_rows: int | None):

@@ -83,15 +83,6 @@ def repeat(xp, x, counts):
     return tf.repeat(x, counts)
 
 
-def select(xp, x, mask):
-    """Returns `x[mask]`, along the first axis."""
-    if xp is np:
-        return x[mask]
-    import tensorflow as tf
-
-    return tf.boolean_mask(x, mask)
-
-
 def searchsorted(xp, ascending, x, side="left"):
     """Returns the indices at which `x` `[n]` would be inserted into `ascending` `[m]`: int32."""
     if xp is np:

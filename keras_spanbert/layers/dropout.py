@@ -94,20 +94,23 @@ class Dropout(keras.layers.Dropout):
             seed,
             tpu=functools.partial(self._draw_with_hardware, shape=shape),
             cuda=functools.partial(self._draw_with_hash, shape=shape),
-            default=functools.partial(self._draw_with_keras, shape=shape),
+            default=lambda seed: (
+                keras.random.dropout(keras.ops.ones(shape), self.rate, seed=seed) != 0.0
+            ),
         )
 
     def scale_in_jax(self, x):
         """Returns `x` over the keep rate."""
         import jax
 
-        scale = self._scale_exactly
+        def scale(x):
+            # In 16-bit floats the scale would be off by 0.2%.
+            wide = x.astype(keras.backend.result_type(x.dtype, "float32"))
+            return (wide * exact_scale(self.rate)).astype(x.dtype)
+
         return jax.lax.platform_dependent(
             x, tpu=scale, cuda=scale, default=lambda x: x / (1.0 - self.rate)
         )
-
-    def _draw_with_keras(self, seed, shape):
-        return keras.random.dropout(keras.ops.ones(shape), self.rate, seed=seed) != 0.0
 
     def _draw_with_hardware(self, seed, shape):
         import jax
@@ -131,11 +134,6 @@ class Dropout(keras.layers.Dropout):
         of_rows, of_columns = numbers[..., : 2 * rows, None], numbers[..., None, 2 * rows :]
         keep = hash_keep(of_rows[..., :rows, :], of_rows[..., rows:, :], of_columns, self.rate)
         return keep.reshape(shape)
-
-    def _scale_exactly(self, x):
-        # In 16-bit floats the scale would be off by 0.2%.
-        scale = exact_scale(self.rate)
-        return (x.astype(keras.backend.result_type(x.dtype, "float32")) * scale).astype(x.dtype)
 
     def get_config(self):
         return {**super().get_config(), "model_axis": self.model_axis}

@@ -25,7 +25,9 @@ def attend_fused(query, key, value, padding_mask, plain):
     """
     kernels = {}
     if _is_static(query):
-        if _splash_supports(query):
+        length, head_dim = query.shape[1], query.shape[3]
+        dtypes = (jnp.float32, jnp.bfloat16)
+        if length % 128 == 0 and head_dim in range(8, 257, 8) and query.dtype in dtypes:
             kernels["tpu"] = splash
         if _cudnn_supports(query.shape, query.dtype):
             kernels["cuda"] = cudnn
@@ -68,12 +70,6 @@ def flash_attention(query, key, value, padding_mask, seed, rate, interpret=False
 
 def _is_static(query):
     return all(isinstance(size, int) for size in query.shape)  # Exports have symbolic sizes.
-
-
-def _splash_supports(query):
-    length, head_dim = query.shape[1], query.shape[3]
-    dtypes = (jnp.float32, jnp.bfloat16)
-    return length % 128 == 0 and head_dim in range(8, 257, 8) and query.dtype in dtypes
 
 
 def splash(query, key, value, padding_mask, interpret=False):
@@ -161,16 +157,12 @@ def _permute(x, order):
     return jnp.take_along_axis(x, order[:, :, None, None], axis=1)
 
 
-def _permute_forward(x, order):
-    return _permute(x, order), order
-
-
 def _permute_backward(order, upstream):
     # JAX's own gradient would be a scatter-add, as it cannot know that the indices are unique.
     return _permute(upstream, jnp.argsort(order, axis=1)), None
 
 
-_permute.defvjp(_permute_forward, _permute_backward)
+_permute.defvjp(lambda x, order: (_permute(x, order), order), _permute_backward)
 
 
 @functools.cache

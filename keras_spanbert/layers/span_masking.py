@@ -294,14 +294,6 @@ class SpanMasking(TokenLayer):
         num_draws = span_masks.draws_per_sequence(num_candidates, num_drawn, is_linguistic)
         return num_candidates, num_drawn, num_draws
 
-    def _draws(self, xp, token_ids, seed, first_row, num_draws):
-        batch_size = xp.size(token_ids) // token_ids.shape[1]
-        if self.num_mask_copies is None:
-            return uniform(seed, batch_size, num_draws, first_row=first_row)
-        copy = uniform(seed, batch_size, 1, first_row=first_row)
-        copy = xp.floor(copy * self.num_mask_copies)
-        return row_uniform(xp, token_ids, copy, self.base_seed, num_draws)
-
     def _masks(self, xp, token_ids, seed, first_row, span_marks, stops):
         if span_marks is not None:
             span_marks = as_marks(xp, span_marks, token_ids)
@@ -311,12 +303,18 @@ class SpanMasking(TokenLayer):
             return {name: value[0] for name, value in masks.items()}
         _, num_drawn, num_draws = self._sizes(token_ids.shape[1])
         kinds = take(xp, self.kinds, token_ids)
+        batch_size = xp.size(token_ids) // token_ids.shape[1]
+        has_copies = self.num_mask_copies is not None
+        draws = uniform(seed, batch_size, 1 if has_copies else num_draws, first_row=first_row)
+        if has_copies:
+            copy = xp.floor(draws * self.num_mask_copies)
+            draws = row_uniform(xp, token_ids, copy, self.base_seed, num_draws)
         masks = span_masks.span_masks(
             xp,
             token_ids,
             kinds != _SPECIAL,
             kinds == _CONTINUATION,
-            self._draws(xp, token_ids, seed, first_row, num_draws),
+            draws,
             mask_rate=self.mask_rate,
             max_predictions=num_drawn,
             length_probabilities=self.length_probabilities,

@@ -123,9 +123,12 @@ class TransformerLayer(keras.layers.Layer):
         return self._compute(inputs, padding_mask, training)
 
     def _compute(self, x, padding_mask, training):
-        if keras.backend.backend() == "torch" and self._is_plain():
-            return self._compute_in_torch(x, padding_mask, training)
-        normalize, activate = operator.call, _activate
+        if keras.backend.backend() == "torch":
+            from keras_spanbert.layers.torch_layers import are_plain
+
+            if are_plain(self.dense_layers()):
+                return self._compute_in_torch(x, padding_mask, training)
+        normalize, activate = operator.call, lambda activation, layer, x: activation(layer(x))
         if training and keras.backend.backend() == "jax" and not self.rematerialize:
             from keras_spanbert.layers import jax_gradients
 
@@ -138,11 +141,6 @@ class TransformerLayer(keras.layers.Layer):
         fed_forward = self._feedforward_output_dense(fed_forward)
         fed_forward = self._feedforward_dropout(fed_forward, training=training)
         return normalize(self._feedforward_layer_norm, fed_forward + x)
-
-    def _is_plain(self):
-        from keras_spanbert.layers.torch_layers import are_plain
-
-        return are_plain(self.dense_layers())
 
     def _compute_in_torch(self, x, padding_mask, training):
         from keras_spanbert.layers import torch_attention, torch_layers
@@ -201,7 +199,3 @@ class TransformerLayer(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **config_of(self, TransformerLayer)}
-
-
-def _activate(activation, layer, x):
-    return activation(layer(x))

@@ -278,7 +278,11 @@ class Checkpoint:
     def _canonicalize_names(self, tensors):
         given = {}
         for name in tensors:
-            other = given.setdefault(_canonical(name), name)
+            canonical = name.removeprefix("bert.")
+            for old, new in [(".gamma", ".weight"), (".beta", ".bias")]:
+                if canonical.endswith(old):
+                    canonical = canonical.removesuffix(old) + new
+            other = given.setdefault(canonical, name)
             if other != name:
                 raise ValueError(
                     f"{self.name} must have each tensor once. Received: {other} and {name}"
@@ -351,14 +355,6 @@ class Checkpoint:
         width = max(len(row.name) for row in self.rows)
         lines = [f"{row.status:<15}{row.name:<{width + 2}}{row.shape}" for row in self.rows]
         return "\n".join([*lines, self.summary()])
-
-
-def _canonical(name):
-    name = name.removeprefix("bert.")
-    for old, new in [(".gamma", ".weight"), (".beta", ".bias")]:
-        if name.endswith(old):
-            name = name.removesuffix(old) + new
-    return name
 
 
 def checkpoint_tensors(

@@ -37,13 +37,17 @@ class StepGraphs:
 
         It must do the same in each call. `data` is that structure of arrays or tensors, or `None`.
         """
-        data = keras.tree.map_structure(_as_tensor, data)
+        data = keras.tree.map_structure(
+            lambda x: x if x is None or torch.is_tensor(x) else keras.ops.convert_to_tensor(x), data
+        )
         arrays = keras.tree.flatten(data)
         shapes = tuple(None if x is None else (x.shape, x.dtype) for x in arrays)
         found = self._graphs.get(shapes, 0)
         if isinstance(found, _Graph):
             return found.replay(arrays)
-        data = keras.tree.map_structure(_to_gpu, data)
+        data = keras.tree.map_structure(
+            lambda x: None if x is None else _pinned(x).to("cuda", non_blocking=True), data
+        )
         num_graphs = sum(isinstance(graph, _Graph) for graph in self._graphs.values())
         if not self._is_possible or found < WARM_UP_STEPS or num_graphs == MAX_GRAPHS:
             self._graphs[shapes] = found + 1
@@ -90,15 +94,6 @@ class _Graph:
         self._graph.replay()
         # The next replay overwrites them.
         return {name: result.clone() for name, result in self._results.items()}
-
-
-def _as_tensor(array):
-    is_tensor = array is None or torch.is_tensor(array)
-    return array if is_tensor else keras.ops.convert_to_tensor(array)
-
-
-def _to_gpu(array):
-    return None if array is None else _pinned(array).to("cuda", non_blocking=True)
 
 
 def _pinned(array):

@@ -308,8 +308,11 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         if loss_weights == "auto":
             weights = self.default_loss_weights() if isinstance(loss, dict) else {}
             loss_weights = {n: w for n, w in weights.items() if n in loss} or None
-        if jit_compile == "auto" and _is_tensorflow_on_cpu():
-            jit_compile = False  # XLA is slower on CPUs.
+        if jit_compile == "auto" and keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            if not any(map(tf.config.list_logical_devices, ["GPU", "TPU"])):
+                jit_compile = False  # XLA is slower on CPUs.
         if keras.backend.backend() == "torch":
             import torch
 
@@ -407,11 +410,3 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     def _trackables_outside_heads(self):
         skipped = [self.backbone, *self.backbone.layers]
         return skipped if self.optimizer is None else [*skipped, self.optimizer]
-
-
-def _is_tensorflow_on_cpu():
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return not (tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))

@@ -16,14 +16,17 @@ class TorchStep:
     """
 
     def __init__(self, model: keras.Model, compiles: bool):
+        import torch
+
         # Keras's step finds the variables three times and the metrics once, by visiting all layers.
         self._parts = TrainerParts(model)
         self._variables = model.trainable_variables
         self._parameters = current_values(self._variables)
         self._all_parameters = current_values(model.weights)
         self._graphs = None
-        is_fixed = self._parts.are_fixed and num_torch_processes() == 1
-        if compiles and is_fixed and _is_on_current_gpu(self._parameters[0]):
+        device = self._parameters[0].device
+        is_fixed = self._parts.are_fixed and num_torch_processes() == 1 and device.type == "cuda"
+        if compiles and is_fixed and device.index == torch.cuda.current_device():
             from keras_spanbert.models.cuda_graphs import StepGraphs
 
             self._graphs = StepGraphs()
@@ -80,9 +83,3 @@ class TorchStep:
             self._parts.update_metrics(model, y, y_pred, sample_weight)
             with sync_metrics(self._parts.metrics):
                 return self._parts.results()
-
-
-def _is_on_current_gpu(parameter):
-    import torch
-
-    return parameter.is_cuda and parameter.device.index == torch.cuda.current_device()

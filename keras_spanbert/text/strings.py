@@ -32,7 +32,11 @@ def as_strings(name: str, value):
     Raises `ValueError` if the argument `name` is something else.
     """
     if is_symbolic(value):
-        return _graph_strings(name, value)
+        import tensorflow as tf
+
+        if value.dtype != tf.string or value.shape.rank != 1:
+            raise ValueError(f"`{name}` must be strings [B]. Received: {name}={value!r:.80}")
+        return tf.strings.unicode_transcode(value, "UTF-8", "UTF-8")
     if hasattr(value, "__array__"):
         items = [None]
         # Both errors come from tensors on a device or with gradients, which contain numbers.
@@ -55,14 +59,6 @@ def as_strings(name: str, value):
                 f"{type(item).__name__}"
             )
     return list(value)
-
-
-def _graph_strings(name, value):
-    import tensorflow as tf
-
-    if value.dtype != tf.string or value.shape.rank != 1:
-        raise ValueError(f"`{name}` must be strings [B]. Received: {name}={value!r:.80}")
-    return tf.strings.unicode_transcode(value, "UTF-8", "UTF-8")
 
 
 def check_in_graph(x, is_right, *message):

@@ -35,36 +35,6 @@ def binary_accuracy(y_true, y_pred):
     return ops.mean(ops.cast(are_right, "float32"), axis=-1)
 
 
-def label_serving_functions(model) -> dict:
-    """Returns the serving functions of `text`, and of `text` and `text_pair`, strings `[B]`."""
-    import tensorflow as tf
-
-    preprocessor = model.preprocessor
-    names = tf.constant(model.class_names)
-    is_regression, multi_label = model.is_regression, model.multi_label
-
-    def serve_pairs(text, text_pair):
-        inputs = trim_padding(preprocessor.inputs(text, text_pair))
-        logits = tf.cast(model(inputs, training=False), tf.float32)
-        if is_regression:
-            return {"score": logits[:, 0]}
-        scores = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
-        answers = {
-            # From the logits, because the sigmoids of large logits are all 1.
-            "label": tf.gather(names, tf.argmax(logits, axis=1)),
-            "score": tf.reduce_max(scores, axis=1),
-            "scores": scores,
-        }
-        if multi_label:  # Each class has its own column, with "" if it is not assigned.
-            answers["labels"] = tf.where(is_assigned(logits), names, "")
-        return answers
-
-    return {
-        "serving_default": (lambda text: serve_pairs(text, None), strings("text")),
-        "pairs": (serve_pairs, strings("text", "text_pair")),
-    }
-
-
 # Values of `problem_type` in the settings of `transformers`.
 _REGRESSION = "regression"
 _SINGLE_LABEL = "single_label_classification"
@@ -267,8 +237,31 @@ class SpanBertTextClassifier(ClassifierTask):
         return {"label_names": names, "multi_label": self.multi_label}
 
     def serving_endpoints(self) -> dict:
+        import tensorflow as tf
+
         self.check_preprocessor()
-        return label_serving_functions(self)
+        names = tf.constant(self.class_names)
+
+        def serve_pairs(text, text_pair):
+            inputs = trim_padding(self.preprocessor.inputs(text, text_pair))
+            logits = tf.cast(self(inputs, training=False), tf.float32)
+            if self.is_regression:
+                return {"score": logits[:, 0]}
+            scores = tf.sigmoid(logits) if self.multi_label else tf.nn.softmax(logits)
+            answers = {
+                # From the logits, because the sigmoids of large logits are all 1.
+                "label": tf.gather(names, tf.argmax(logits, axis=1)),
+                "score": tf.reduce_max(scores, axis=1),
+                "scores": scores,
+            }
+            if self.multi_label:  # Each class has its own column, with "" if it is not assigned.
+                answers["labels"] = tf.where(is_assigned(logits), names, "")
+            return answers
+
+        return {
+            "serving_default": (lambda text: serve_pairs(text, None), strings("text")),
+            "pairs": (serve_pairs, strings("text", "text_pair")),
+        }
 
     def number_class_weight(self, class_weight: dict) -> dict:
         if self.multi_label:
@@ -368,7 +361,12 @@ class SpanBertTextClassifier(ClassifierTask):
         check_examples(examples)
         if task is not None:
             self.check_task(task)
-        known = self._selection_metrics(task)
+        # The scores that `score` can be, the default first. None if it is a mean.
+        known = ("accuracy", "macro_f1")
+        if self.multi_label:
+            known = ("micro_f1", "macro_f1", "accuracy")
+        if task is not None or self.is_regression:
+            known = ()
         rule = f"{' or '.join(known) or 'None'} here"
         check_in("selection_metric", selection_metric, selection_metric in (None, *known), rule)
         labels = self.label_ids([example.get("label") for example in examples])
@@ -384,14 +382,6 @@ class SpanBertTextClassifier(ClassifierTask):
         values = [scores[selection_metric or known[0]]] if known else list(scores.values())
         scores["score"] = float(np.mean(values)) if np.all(np.isfinite(values)) else 0.0
         return {**{n: 100.0 * value for n, value in scores.items()}, "total": len(examples)}
-
-    def _selection_metrics(self, task) -> tuple[str, ...]:
-        """Returns the scores that `score` can be, the default first. Empty if it is a mean."""
-        if task is not None or self.is_regression:
-            return ()
-        return (
-            ("micro_f1", "macro_f1", "accuracy") if self.multi_label else ("accuracy", "macro_f1")
-        )
 
     def _scores(self, labels, predictions, task) -> dict:
         """Returns scores as fractions, by name."""

@@ -290,7 +290,11 @@ def score_in_chunks(
     begins = [*range(0, len(tensors["input_ids"]), num_segments)]
     first_tokens = np.cumsum([0, *tensors["text_len"]])
     if given:  # A chunk contains its mentions as a whole.
-        begins = [begin for begin in begins if not _is_within(tensors, first_tokens[begin])]
+        starts, ends = tensors["gold_starts"], tensors["gold_ends"]
+        tokens = {begin: first_tokens[begin] for begin in begins}
+        begins = [
+            b for b, token in tokens.items() if not np.any((starts < token) & (ends >= token))
+        ]
     chunk_ends = dict(zip(begins, [*begins[1:], len(tensors["input_ids"])]))
 
     def inputs_at(begin):
@@ -317,11 +321,6 @@ def score_in_chunks(
         found.append(extract_spans(row, first_tokens[begin], index, min_link_score))
         memory.add(row["spans"], found[-1]["best_antecedents"])
     return {name: np.concatenate([chunk[name] for chunk in found]) for name in found[0]}
-
-
-def _is_within(tensors, token):
-    """Returns whether a gold mention begins before a token and does not end before it."""
-    return np.any((tensors["gold_starts"] < token) & (tensors["gold_ends"] >= token))
 
 
 class Memory:
@@ -359,24 +358,16 @@ class Memory:
             if antecedent >= 0:  # A cluster has the number of its first span.
                 self.cluster_of[span] = self.cluster_of.setdefault(antecedent, antecedent)
         both = {name: np.concatenate([x, spans[name]]) for name, x in self.spans.items()}
-        cluster_of = [self.cluster_of.get(i, -1) for i in both["index"].tolist()]
-        kept = _spans_to_keep(np.array(cluster_of, np.int64), self.size)
+        # The newest half is always kept. Among the older spans, those without a cluster are dropped
+        # first, then those with a later mention of their cluster in memory, the oldest first.
+        clusters = [self.cluster_of.get(i, -1) for i in both["index"].tolist()]
+        last_index = {cluster: i for i, cluster in enumerate(clusters)}
+        rank = [0 if c < 0 else 1 + (last_index[c] == i) for i, c in enumerate(clusters)]
+        rank = np.array(rank, np.int64)
+        rank[max(len(rank) - self.size // 2, 0) :] = 3  # The newest.
+        kept = np.sort(np.argsort(rank, kind="stable")[-self.size :])
         self.spans = {name: array[kept] for name, array in both.items()}
         self.num_added += len(antecedents)
-
-
-def _spans_to_keep(cluster_of, size):
-    """Returns which spans a memory keeps, given each span's cluster in order, -1 for none."""
-    number = np.arange(len(cluster_of))
-    if len(cluster_of) <= size:
-        return number
-    # The newest half is always kept. Among the older spans, those without a cluster are dropped
-    # first, then those with a later mention of their cluster in memory, the oldest first.
-    last_index = dict(zip(cluster_of.tolist(), number.tolist()))
-    is_last = np.array([last_index[cluster] for cluster in cluster_of.tolist()]) == number
-    rank = np.where(cluster_of < 0, 0, 1 + is_last)
-    rank[len(rank) - size // 2 :] = 3  # The newest.
-    return np.sort(np.argsort(rank, kind="stable")[-size:])
 
 
 def extract_spans(

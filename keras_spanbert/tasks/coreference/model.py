@@ -50,17 +50,6 @@ def check_shared(arguments: dict, preprocessor) -> None:
         check_in(name, given, given == value, f"the preprocessor's, {value!r}")
 
 
-def check_weights_fit(arguments: dict, preset: dict) -> None:
-    """Raises a `ValueError` if a given argument does not fit the weights of a preset."""
-    for name in _FIXED_BY_WEIGHTS:
-        if name not in arguments or name not in preset:
-            continue
-        given, of_preset = arguments[name], preset[name]
-        if name == "genres":
-            given, of_preset = given and list(given), list(of_preset)
-        check_in(name, given, given == of_preset, f"that of the weights, {of_preset!r}")
-
-
 def marginal_loss(scores, antecedents, labels):
     """Returns the negative log-likelihood of the right antecedents of each span, nats `[..., K]`.
 
@@ -77,12 +66,6 @@ def marginal_loss(scores, antecedents, labels):
     is_right = ops.concatenate([has_none, is_right], axis=-1)
     right = ops.logsumexp(ops.where(is_right, scores, -np.inf), axis=-1)
     return ops.logsumexp(scores, axis=-1) - right
-
-
-def mention_loss(scores, labels):
-    """Returns the binary cross-entropy (nats) of each span `[..., K]` being a gold mention."""
-    # https://arxiv.org/abs/2109.00185, support of singletons.
-    return ops.softplus(ops.where(labels > 0, -scores, scores))
 
 
 # Released tables of the features of a pair.
@@ -320,7 +303,12 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
             # Sizes must match. Weights of a feature that is switched off are not used.
             found = infer_arguments(source.tensors)
             fixed = {name: value for name, value in found.items() if not isinstance(value, bool)}
-        check_weights_fit(kwargs, fixed or {})
+        for name in _FIXED_BY_WEIGHTS:
+            if name in kwargs and name in (fixed or {}):
+                given, of_weights = kwargs[name], fixed[name]
+                if name == "genres":
+                    given, of_weights = given and list(given), list(of_weights)
+                check_in(name, given, given == of_weights, f"that of the weights, {of_weights!r}")
         shared = {SHARED[name]: kwargs[name] for name in SHARED if name in kwargs}
         is_own = source.saved(cls.preprocessor_cls) is not None
         if source.has_vocabulary and "preprocessor" not in kwargs and (shared or not is_own):
@@ -388,7 +376,10 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         """Returns the loss of each span that is kept, `[..., K]`: see `marginal_loss`."""
         labels = ops.convert_to_tensor(labels)
         losses = marginal_loss(scores, antecedents, labels)
-        return losses + mention_loss(mention_scores, labels) if self.singletons else losses
+        if self.singletons:  # The binary cross-entropy of each span being a gold mention or not.
+            scores = ops.where(labels > 0, -mention_scores, mention_scores)
+            losses = losses + ops.softplus(scores)
+        return losses
 
     def check_preprocessor(self) -> None:
         super().check_preprocessor()

@@ -233,7 +233,8 @@ def _list(names, counts, certainties):
     items = [
         f'<li><button type="button" aria-pressed="false" data-cluster="{number + 1}" '
         f'style="--hue:{_hue(number)}">'
-        f"{html.escape(name)}, {counts[number]:,}{_in_brackets(certainties[number])}</button></li>"
+        f"{html.escape(name)}, {counts[number]:,}"
+        f"{'' if certainties[number] is None else f' ({certainties[number]:.2f})'}</button></li>"
         for number, name in sorted(names.items())
     ]
     return (
@@ -244,10 +245,6 @@ def _list(names, counts, certainties):
 
 def _hue(number):
     return round(number * _GOLDEN_ANGLE) % 360
-
-
-def _in_brackets(score):
-    return "" if score is None else f" ({score:.2f})"
 
 
 def _draw_mentions(text, mentions, names, certainties):

@@ -28,16 +28,15 @@ def _are_names(values):
     return is_list and all(isinstance(value, str) for value in values)
 
 
-def _is_whole(value):
-    return is_number(value) and value % 1 == 0
-
-
 # For each argument, a function that accepts its values, and their description.
 _RULES = {
     "model_type": (lambda value: value in _MODEL_TYPES, f"one of {_MODEL_TYPES}"),
     "genres": (_are_names, "a list of strings"),
     **{
-        name: (lambda value, least=least: _is_whole(value) and value >= least, f"{least} or more")
+        name: (
+            lambda value, least=least: is_number(value) and value % 1 == 0 and value >= least,
+            f"{least} or more",
+        )
         for name, least in _MINIMUMS.items()
     },
 }

@@ -313,7 +313,8 @@ class _Replacing:
         for mention in self.mentions:
             group = last.get(mention.cluster, [])
             is_inside = group and mention.end <= group[-1].end
-            if is_inside or not group or self._are_apart(group[-1], mention):
+            between = group and (group[-1].end, max(group[-1].end, mention.start))
+            if is_inside or not group or _APART.search(self.text, *between):
                 group = [mention]
             else:
                 group.append(mention)
@@ -321,9 +322,6 @@ class _Replacing:
             if not is_inside:
                 last[mention.cluster] = group
         return groups
-
-    def _are_apart(self, mention, other):
-        return _APART.search(self.text, mention.end, max(mention.end, other.start)) is not None
 
     def replaced_text(self, start, end, enclosing, name_of):
         """Returns a part of the text with each mention replaced with its cluster's name.

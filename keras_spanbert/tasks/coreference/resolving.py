@@ -408,7 +408,9 @@ class DocumentInputs:
         predicted = self.predict_clusters(
             documents, batch_size, max_spans_in_memory, min_link_score
         )
-        without = coreference(*map(_without_singletons, (gold, predicted)))
+        without = coreference(
+            *([[c for c in clusters if len(c) > 1] for clusters in x] for x in (gold, predicted))
+        )
         scores = coreference(gold, predicted) if self.singletons else without
         row = {"average_f1": scores["average_f1"]}
         for measure in MEASURES:
@@ -586,7 +588,3 @@ class DocumentInputs:
             losses = self.span_losses(*(result[n] for n in names), labels)
             result["loss"] = float(ops.convert_to_numpy(losses).sum())
         return result
-
-
-def _without_singletons(documents):
-    return [[cluster for cluster in clusters if len(cluster) > 1] for clusters in documents]

@@ -3,27 +3,28 @@
 Legend: N = questions, C = choices, L = tokens of a sequence.
 """
 
-from collections.abc import Iterator
-
 import keras
 import numpy as np
 from keras import ops
-from scipy.special import softmax
 
 from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace
-from keras_spanbert.models.checkpoint_entries import Entry, TensorGroup, dense
-from keras_spanbert.models.classifier import ClassifierTask, classifier, dropout_layer
+from keras_spanbert.models.classifier import (
+    CLASSIFIER,
+    ClassifierTask,
+    classifier,
+    dropout_layer,
+    probabilities,
+)
 from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.serving.row_batches import outputs_by_length
+from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.multiple_choice.preprocessor import (
     SpanBertMultipleChoicePreprocessor,
     is_one,
 )
 from keras_spanbert.text.examples import check_examples
-
-# N = questions, C = choices, L = tokens of a sequence.
 
 # The logit of padding. Its probability is 0, and the loss stays finite.
 NO_CHOICE = -1e9
@@ -88,45 +89,10 @@ class ChoiceLogits(keras.layers.Layer):
         return super().get_config()
 
 
-def choice_serving_functions(model) -> dict:
-    """Returns the functions of strings that a SavedModel serves, with input specs, by signature."""
-    import tensorflow as tf
-
-    preprocessor = model.preprocessor
-
-    def compute_scores(rows):
-        return model({name: x[:, None, :] for name, x in rows.items()}, training=False)
-
-    def serve_contexts(context, prompt, choices):
-        inputs = preprocessor.inputs(prompt, choices, context)
-        is_choice = inputs.pop("choice_mask") > 0  # [B, C]
-        places = tf.where(is_choice)  # [R, 2], for R choices.
-        rows = {name: tf.boolean_mask(x, is_choice) for name, x in inputs.items()}
-        found = outputs_by_length(compute_scores, rows, [1])[:, 0]  # [R]
-        shape = tf.shape(choices, tf.int64)
-        logits = tf.tensor_scatter_nd_update(tf.fill(shape, -float("inf")), places, found)
-        has_choices = tf.reduce_any(is_choice, axis=1)
-        # The softmax of only minus infinities is nan.
-        scores = tf.where(is_choice, tf.nn.softmax(logits, axis=1), 0.0)
-        # One more column, because there may be none.
-        padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=-float("inf"))
-        best = tf.argmax(padded, axis=1, output_type=tf.int32)
-        return {"choice": tf.where(has_choices, best, -1), "scores": scores}
-
-    def serve(prompt, choices):
-        return serve_contexts(tf.zeros_like(prompt), prompt, choices)
-
-    texts = [tf.TensorSpec([None], tf.string, name=name) for name in ["context", "prompt"]]
-    choices = tf.TensorSpec([None, None], tf.string, name="choices")
-    return {
-        "serving_default": (serve, [texts[1], choices]),
-        "contexts": (serve_contexts, [*texts, choices]),
-    }
-
-
-def _score_entries(settings: dict) -> Iterator[Entry]:
-    if settings["num_labels"] == 1:  # A classifier of another task does not score choices.
-        yield from dense("classifier", "classifier", settings["hidden_size"], 1)
+# A classifier of another task, with several labels, does not score choices.
+_SCORER = CLASSIFIER._replace(
+    entries=lambda x: CLASSIFIER.entries(x) if x["num_labels"] == 1 else ()
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -173,7 +139,7 @@ class SpanBertMultipleChoice(ClassifierTask):
 
     preprocessor_cls = SpanBertMultipleChoicePreprocessor
     demo_page = "keras_spanbert.demo.labels:choice_page"
-    tensor_groups = (POOLER, TensorGroup("classifier.", _score_entries))
+    tensor_groups = (POOLER, _SCORER)
     huggingface_class = "BertForMultipleChoice"
     scores = {"accuracy": "accuracy"}
     best_score = "accuracy"
@@ -209,8 +175,38 @@ class SpanBertMultipleChoice(ClassifierTask):
         self.dropout = dropout
 
     def serving_endpoints(self) -> dict:
+        import tensorflow as tf
+
         self.check_preprocessor()
-        return choice_serving_functions(self)
+
+        def compute_scores(rows):
+            return self({name: x[:, None, :] for name, x in rows.items()}, training=False)
+
+        def serve_contexts(context, prompt, choices):
+            inputs = self.preprocessor.inputs(prompt, choices, context)
+            is_choice = inputs.pop("choice_mask") > 0  # [B, C]
+            places = tf.where(is_choice)  # [R, 2], for R choices.
+            rows = {name: tf.boolean_mask(x, is_choice) for name, x in inputs.items()}
+            found = outputs_by_length(compute_scores, rows, [1])[:, 0]  # [R]
+            shape = tf.shape(choices, tf.int64)
+            logits = tf.tensor_scatter_nd_update(tf.fill(shape, -float("inf")), places, found)
+            has_choices = tf.reduce_any(is_choice, axis=1)
+            # The softmax of only minus infinities is nan.
+            scores = tf.where(is_choice, tf.nn.softmax(logits, axis=1), 0.0)
+            # One more column, because there may be none.
+            padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=-float("inf"))
+            best = tf.argmax(padded, axis=1, output_type=tf.int32)
+            return {"choice": tf.where(has_choices, best, -1), "scores": scores}
+
+        def serve(prompt, choices):
+            return serve_contexts(tf.zeros_like(prompt), prompt, choices)
+
+        texts = strings("context", "prompt")
+        choices = tf.TensorSpec([None, None], tf.string, name="choices")  # Padded with "".
+        return {
+            "serving_default": (serve, [texts[1], choices]),
+            "contexts": (serve_contexts, [*texts, choices]),
+        }
 
     def label_limits(self, x) -> dict:
         xp, mask = namespace(x), x.get("choice_mask")
@@ -269,7 +265,13 @@ class SpanBertMultipleChoice(ClassifierTask):
             return self.choose([prompts], [choices], contexts, batch_size)[0]
         self.check_preprocessor()
         inputs = self.preprocessor.inputs(prompts, choices, contexts)
-        return [_answer(row) for row in self.logits_of_rows(inputs, batch_size)]
+        answers = []
+        for logits in self.logits_of_rows(inputs, batch_size):
+            # Without padding after the last choice.
+            logits = logits[: 1 + np.flatnonzero(logits > NO_CHOICE)[-1]]
+            scores = probabilities(logits)
+            answers.append({"choice": int(np.argmax(scores)), "scores": scores.tolist()})
+        return answers
 
     @accepts_datasets
     def evaluate_choices(self, examples: list[dict], batch_size: int = 32) -> dict:
@@ -300,9 +302,3 @@ class SpanBertMultipleChoice(ClassifierTask):
         logits = self.logits_of_rows(inputs, batch_size)
         is_right = np.argmax(logits, axis=1) == labels
         return {"accuracy": 100.0 * float(np.mean(is_right)), "total": len(examples)}
-
-
-def _answer(logits):
-    """Returns the answer to one question, without padding after its last choice."""
-    scores = softmax(logits[: 1 + np.flatnonzero(logits > NO_CHOICE)[-1]].astype("float64"))
-    return {"choice": int(np.argmax(scores)), "scores": scores.tolist()}

@@ -31,7 +31,9 @@ def answers(model, max_answer_length: int):
 
         # === The best of each question, of equal texts only the best one ===
         is_first = _is_first(_spans(texts, example, start, end))
-        rank = _rank_in_group(example, is_first)
+        # How many earlier texts of its question are different ones.
+        before = tf.cumsum(tf.cast(is_first, tf.int64), exclusive=True)
+        rank = before - tf.gather(before, tf.searchsorted(example, example, "left", tf.int64))
         keep = is_first & (rank < N_BEST)
         example, rank, logit, start, end = (
             tf.boolean_mask(x, keep) for x in (example, rank, found.logit, start, end)
@@ -74,10 +76,7 @@ def _logits(model, windows):
     """Returns start and end logits `[W, L]`."""
     import tensorflow as tf
 
-    def stack_windows(outputs):
-        return tf.stack([outputs["start"], outputs["end"]], axis=2)
-
-    logits = window_logits(model, windows, 2, stack_windows)
+    logits = window_logits(model, windows, 2, lambda x: tf.stack([x["start"], x["end"]], axis=2))
     is_token = windows["padding_mask"] > 0
     return [tf.where(is_token, logits[:, :, i], -float("inf")) for i in range(2)]
 
@@ -101,12 +100,3 @@ def _is_first(keys):
     place = tf.range(tf.size(keys, tf.int64))
     first = tf.math.unsorted_segment_min(place, number, tf.size(unique, tf.int64))
     return tf.gather(first, number) == place
-
-
-def _rank_in_group(groups, mask):
-    """Returns how many earlier values of its group a mask selects, for sorted groups `[n]`."""
-    import tensorflow as tf
-
-    before = tf.cumsum(tf.cast(mask, tf.int64), exclusive=True)
-    starts = tf.searchsorted(groups, groups, "left", tf.int64)
-    return before - tf.gather(before, starts)

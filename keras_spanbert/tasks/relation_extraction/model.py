@@ -57,39 +57,6 @@ def with_unused_tokens(task):
     return task.rebuilt(layers=trained, backbone=other)
 
 
-_SPANS = ("subject_start", "subject_end", "object_start", "object_end")
-
-
-def relation_serving_function(model) -> tuple:
-    """Returns the serving function, and the specifications of its arguments `[B]`.
-
-    The arguments are `text`, the spans and, in modes with types, the types.
-    """
-    import tensorflow as tf
-
-    preprocessor = model.preprocessor
-    names = tf.constant(model.relations)
-
-    def serve(text, subject_start, subject_end, object_start, object_end, *types):
-        x = {
-            "text": text,
-            "subject": tf.stack([subject_start, subject_end], axis=1),
-            "object": tf.stack([object_start, object_end], axis=1),
-            **dict(zip(TYPES, types)),
-        }
-        logits = model(trim_padding(preprocessor.rows(x)), training=False)
-        scores = tf.nn.softmax(tf.cast(logits, tf.float32))
-        return {
-            "relation": tf.gather(names, tf.argmax(scores, axis=1)),
-            "score": tf.reduce_max(scores, axis=1),
-            "scores": scores,
-        }
-
-    spans = [tf.TensorSpec([None], tf.int32, name=name) for name in _SPANS]
-    types = strings(*TYPES) if preprocessor.uses_types else []
-    return serve, [*strings("text"), *spans, *types]
-
-
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertRelationExtractor(ClassifierTask):
     """Finds the relation of a subject to an object, which are given as spans of a text.
@@ -210,8 +177,33 @@ class SpanBertRelationExtractor(ClassifierTask):
 
     def serving_function(self):
         """Returns the function from texts with spans to relations, and its input specs."""
+        import tensorflow as tf
+
         self.check_preprocessor()
-        return relation_serving_function(self)
+        names = tf.constant(self.relations)
+
+        def serve(text, subject_start, subject_end, object_start, object_end, *types):
+            x = {
+                "text": text,
+                "subject": tf.stack([subject_start, subject_end], axis=1),
+                "object": tf.stack([object_start, object_end], axis=1),
+                **dict(zip(TYPES, types)),
+            }
+            logits = self(trim_padding(self.preprocessor.rows(x)), training=False)
+            scores = tf.nn.softmax(tf.cast(logits, tf.float32))
+            return {
+                "relation": tf.gather(names, tf.argmax(scores, axis=1)),
+                "score": tf.reduce_max(scores, axis=1),
+                "scores": scores,
+            }
+
+        spans = [
+            tf.TensorSpec([None], tf.int32, name=f"{name}_{end}")
+            for name in SPANS
+            for end in ["start", "end"]
+        ]
+        types = strings(*TYPES) if self.preprocessor.uses_types else []
+        return serve, [*strings("text"), *spans, *types]
 
     # === Answers ===
     @accepts_datasets

@@ -280,24 +280,21 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         ids = self.symbol_ids()
         for row, sentence in enumerate(given if self.uses_types else []):
             for i, (role, kind) in enumerate(zip(_ROLES, sentence.types)):
-                name = f"{role}={kind}"
+                name, place = f"{role}={kind}", sentence.place
+                what = "object" if i else "subject"
+                if kind is None:
+                    raise ValueError(
+                        f"{place}: mode={self.mode!r} needs a type of the {what}, such as PERSON. "
+                        'mode="text" needs none. Received: no type'
+                    )
                 if name not in ids:
-                    self._raise_unknown(sentence.place, role, kind)
+                    known = ", ".join(self.types(role)) or "none yet"
+                    raise ValueError(
+                        f"{place}: the type of the {what} must be one for which the model has a "
+                        f"symbol (see `adapt`): {known}. Received: {kind!r}"
+                    )
                 types[row, i] = ids[name]
         return types
-
-    def _raise_unknown(self, place, role, kind):
-        what = "subject" if role == "SUBJ" else "object"
-        if kind is None:
-            raise ValueError(
-                f"{place}: mode={self.mode!r} needs a type of the {what}, such as PERSON. "
-                'mode="text" needs none. Received: no type'
-            )
-        known = self.types(role)
-        raise ValueError(
-            f"{place}: the type of the {what} must be one for which the model has a symbol (see "
-            f"`adapt`): {', '.join(known) or 'none yet'}. Received: {kind!r}"
-        )
 
     def _tokenize_words(self, words, are_examples):
         """Returns `Tokens` of words. Those of special tokens come after the others."""

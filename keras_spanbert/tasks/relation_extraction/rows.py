@@ -10,7 +10,7 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.layers.array_functions import range_like, select, take
+from keras_spanbert.layers.array_functions import range_like, take, true_indices
 
 MODES = ("ner", "text", "text_ner", "ner_text")
 # The pieces of words, one after another, by row and word.
@@ -65,7 +65,7 @@ def relation_rows(
     would lose a part of a span, or of what follows the text, leaves out other tokens. Otherwise
     rows are those of the released `run_tacred.py`.
     """
-    items = _sort_items(xp, *_all_items(xp, words, mode, markers, tokenizer))
+    items = _all_items(xp, words, mode, markers, tokenizer)
     rank = _rank_items(xp, items, mode, length) if keeps_spans else items.place
     # Keeps the `length` items of each row with the lowest ranks. Ties are kept in order.
     order = xp.argsort(items.row * (2 * _FAR) + rank, kind="stable")
@@ -76,7 +76,7 @@ def relation_rows(
 
     place = xp.arange(length, dtype=np.int64)[None, :]
     is_token = place < (ends - starts)[:, None]
-    kept = select(xp, items.ids, is_kept)
+    kept = take(xp, items.ids, true_indices(xp, is_kept))
     index = xp.where(is_token, starts[:, None] + place, np.int64(0))
     ids = xp.where(is_token, take(xp, kept, index), np.int64(tokenizer.pad_token_id))
     ids, mask = (xp.asarray(x, dtype=np.int32) for x in (ids, is_token))
@@ -89,7 +89,7 @@ def relation_rows(
 
 
 def _all_items(xp, words, mode, markers, tokenizer):
-    """Returns row, word, kind and id of each item, `[I]`, unsorted."""
+    """Returns the `_Items` of the rows, sorted."""
     first, last = words.spans[:, 0::2], words.spans[:, 1::2]  # [N, 2]
     row = range_like(xp, first[:, 0], np.int64)
     inside = [
@@ -106,7 +106,8 @@ def _all_items(xp, words, mode, markers, tokenizer):
         items.append((row, xp.zeros_like(row) + word, kind, xp.zeros_like(row) + ids))
 
     def add_pieces(kind, mask, word=None):
-        place, ids, of = (select(xp, x, mask) for x in (words.word, words.ids, words.row))
+        pieces = true_indices(xp, mask)
+        place, ids, of = (take(xp, x, pieces) for x in (words.word, words.ids, words.row))
         items.append((of, place if word is None else xp.zeros_like(place) + word, kind, ids))
 
     add(_CLS, np.int64(-1), np.int64(tokenizer.cls_token_id))
@@ -140,17 +141,12 @@ def _all_items(xp, words, mode, markers, tokenizer):
     ]
     kinds = [xp.full_like(of, kind) for of, _, kind, _ in items]
     rows, ids = [item[0] for item in items], [item[3] for item in items]
-    return [xp.concatenate(parts, axis=0) for parts in (key, kinds, ids, rows)]
-
-
-def _sort_items(xp, key, kind, ids, row):
-    order = xp.argsort(key, kind="stable")
-    kind, ids, row = (take(xp, x, order) for x in (kind, ids, row))
+    order = xp.argsort(xp.concatenate(key, axis=0), kind="stable")
+    kind, ids, row = (take(xp, xp.concatenate(x, axis=0), order) for x in (kinds, ids, rows))
     starts = _item_indices(xp, kind, _CLS)
-    sizes = xp.concatenate([starts[1:], _size(xp, row)], axis=0) - starts
-    return _Items(
-        kind, ids, row, range_like(xp, kind, np.int64) - take(xp, starts, row), starts, sizes
-    )
+    number = range_like(xp, kind, np.int64)
+    sizes = xp.concatenate([starts[1:], xp.sum(xp.ones_like(number))[None]], axis=0) - starts
+    return _Items(kind, ids, row, number - take(xp, starts, row), starts, sizes)
 
 
 def _rank_items(xp, items, mode, length):
@@ -204,8 +200,3 @@ def _has_more(mode):
 def _item_indices(xp, kind, wanted):
     """Returns the indices of the items of a kind, `[N]`."""
     return xp.asarray(xp.nonzero(kind == wanted)[0], dtype=np.int64)
-
-
-def _size(xp, x):
-    """`[len(x)]`."""
-    return xp.sum(xp.ones_like(x), dtype=np.int64)[None]

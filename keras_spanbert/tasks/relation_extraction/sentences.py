@@ -187,7 +187,10 @@ def _split_texts(texts, spans):
     sizes = tf.cast(tf.strings.length(texts, "UTF8_CHAR"), tf.int64)
     is_inside = tf.reduce_all((spans >= 0) & (spans <= sizes[:, None]))
     edges = _check_spans(spans, is_inside, "characters") + characters.starts[:, None]
-    is_blank = _is_blank(characters.values)
+    # Blanks in Python's regular expressions.
+    is_blank = tf.zeros_like(characters.values, tf.bool)
+    for code in filter(lambda code: chr(code).isspace(), range(_LAST_BLANK + 1)):
+        is_blank |= characters.values == code
     cuts = tf.reshape(edges, [-1, 1])
     is_cut = tf.scatter_nd(cuts, tf.ones_like(cuts[:, 0]), tf.shape(is_blank, tf.int64)) > 0
     after_blank = tf.concat([tf.ones_like(is_blank[:1]), is_blank[:-1]], axis=0)
@@ -217,17 +220,6 @@ def _check_spans(spans, is_inside, what):
     is_right = is_inside & tf.reduce_all(spans[:, 0::2] <= spans[:, 1::2])
     message = f"Subject and object must be {what} of the text, not all blank. Received:"
     return check_in_graph(spans, is_right, message, spans)
-
-
-def _is_blank(characters):
-    """Returns whether characters are blanks in Python's regular expressions."""
-    import tensorflow as tf
-
-    is_blank = tf.zeros_like(characters, tf.bool)
-    for code in range(_LAST_BLANK + 1):
-        if chr(code).isspace():
-            is_blank |= characters == code
-    return is_blank
 
 
 def _type_ids(preprocessor, role, x, name):
