@@ -14,14 +14,12 @@ from keras_spanbert.distribution.processes import (
     assign,
     barrier,
     is_sharded,
+    mean_over_replicas,
     num_torch_processes,
     process_index,
-    to_numpy,
-    without_distribution,
-)
-from keras_spanbert.distribution.replicas import (
-    mean_over_replicas,
     sum_over_replicas,
     sync_metrics,
+    to_numpy,
+    without_distribution,
     wrap_in_ddp,
 )

@@ -1,6 +1,7 @@
 """The devices and processes that train together, as returned by `distribute`."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 
 import keras
@@ -8,6 +9,7 @@ import keras
 from keras_spanbert.distribution.processes import all_gather, to_numpy, without_distribution
 
 
+@dataclasses.dataclass(eq=False)
 class Distribution:
     """The devices and processes that train together, as returned by `distribute`.
 
@@ -23,30 +25,23 @@ class Distribution:
             instead of in other threads.
     """
 
-    def __init__(
-        self,
-        num_replicas: int = 1,
-        process: int = 0,
-        num_processes: int = 1,
-        part: int = 0,
-        num_parts: int = 1,
-        num_devices: int | None = None,
-        strategy=None,
-    ):
-        self.num_replicas = num_replicas
-        self.process = process
-        self.num_processes = num_processes
-        self.is_main = process == 0
-        self.part = part
-        self.num_parts = num_parts
-        self.num_devices = num_devices or num_replicas
-        self.feeds_in_loop = strategy is None
-        self._strategy = strategy
+    num_replicas: int = 1
+    process: int = 0
+    num_processes: int = 1
+    part: int = 0
+    num_parts: int = 1
+    num_devices: int | None = None
+    strategy: object = None
+
+    def __post_init__(self):
+        self.is_main = self.process == 0
+        self.num_devices = self.num_devices or self.num_replicas
+        self.feeds_in_loop = self.strategy is None
         self._copies = {}
 
     def scope(self):
         """Returns a context manager in which models are built and compiled."""
-        return self._strategy.scope() if self._strategy else contextlib.nullcontext()
+        return self.strategy.scope() if self.strategy else contextlib.nullcontext()
 
     def check_batch_size(self, batch_size: int) -> None:
         """Raises `ValueError` if the replicas cannot share a batch evenly."""
@@ -93,7 +88,7 @@ class Distribution:
         With a Keras distribution or a TensorFlow strategy, this is a copy, which all processes must
         make together. `keep` keeps it for the next call. Otherwise it is the model itself.
         """
-        if keras.distribution.distribution() is None and self._strategy is None:
+        if keras.distribution.distribution() is None and self.strategy is None:
             yield model
             return
         values = [to_numpy(variable) for variable in model.variables]
@@ -114,7 +109,7 @@ class Distribution:
     def close(self) -> None:
         """Ends the joint work of the processes. All must call it. Then each can continue alone."""
         keras.distribution.set_distribution(None)
-        self._strategy = None
+        self.strategy = None
         if self.num_processes == 1:
             return
         if keras.backend.backend() == "jax":

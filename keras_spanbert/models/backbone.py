@@ -12,10 +12,14 @@ from keras_spanbert.layers.initializers import kernel_initializer, skip_initiali
 from keras_spanbert.layers.position_embedding import PositionEmbedding
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.layers.transformer_layer import TransformerLayer
-from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, encoder_entries
+from keras_spanbert.models.checkpoint_entries import (
+    Checkpoint,
+    TensorGroup,
+    dense,
+    encoder_entries,
+)
 from keras_spanbert.models.keras_model import KerasModel
 from keras_spanbert.models.lora import LoraBackbone
-from keras_spanbert.models.pooler import POOLER, pooler
 
 # The arguments that are settings of `transformers.BertConfig`, and their names there.
 _SETTINGS = {
@@ -30,6 +34,25 @@ _SETTINGS = {
     "num_segments": "type_vocab_size",
     "layer_norm_epsilon": "layer_norm_eps",
 }
+POOLER = TensorGroup(
+    "pooler.", lambda x: dense("pooler.dense", "pooler", x["hidden_size"], x["hidden_size"])
+)
+
+
+def dense_layer(backbone, units: int, name: str, activation=None) -> keras.layers.Dense:
+    """Returns a dense layer for the head of a task, with the backbone's initializer and policy."""
+    return keras.layers.Dense(
+        units,
+        activation=activation,
+        kernel_initializer=kernel_initializer(backbone.initializer_range),
+        dtype=backbone.dtype_policy,
+        name=name,
+    )
+
+
+def pooler(backbone) -> keras.layers.Dense:
+    """Returns BERT's pooler for `[CLS]`, from float `[B, hidden_dim]` to the same shape."""
+    return dense_layer(backbone, backbone.hidden_dim, "pooler", "tanh")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -225,7 +248,15 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             )
             for i in range(num_layers)
         ]
-        self.pooler = pooler(hidden_dim, initializer_range, dtype) if pooled_output else None
+        self.pooler = None
+        if pooled_output:
+            self.pooler = keras.layers.Dense(
+                hidden_dim,
+                activation="tanh",
+                kernel_initializer=kernel_initializer(initializer_range),
+                dtype=dtype,
+                name="pooler",
+            )
 
         # === Functional Model ===
         inputs = {

@@ -10,9 +10,8 @@ import numpy as np
 from keras_spanbert.checks import accepts_datasets, check_counts, check_range
 from keras_spanbert.data.batches import Batches, predict_by_length
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.initializers import kernel_initializer
+from keras_spanbert.models.backbone import POOLER
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, dense
-from keras_spanbert.models.pooler import POOLER
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.text.labels import check_names, known_labels
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
@@ -23,16 +22,6 @@ _LOG = logging.getLogger("keras_spanbert")
 CLASSIFIER = TensorGroup(
     "classifier.", lambda x: dense("classifier", "classifier", x["hidden_size"], x["num_labels"])
 )
-
-
-def classifier(backbone, num_labels: int) -> keras.layers.Layer:
-    """Returns BERT's last layer, which computes a logit for each label."""
-    return keras.layers.Dense(
-        num_labels,
-        kernel_initializer=kernel_initializer(backbone.initializer_range),
-        dtype=backbone.dtype_policy,
-        name="classifier",
-    )
 
 
 def dropout_layer(backbone, dropout: float) -> keras.layers.Layer:

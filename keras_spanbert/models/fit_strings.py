@@ -21,8 +21,8 @@ from keras_spanbert.checks import (
 )
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.keras_private import build_training
+from keras_spanbert.models.keras_model import one_thread, one_thread_on_all_backends
 from keras_spanbert.models.lora import forget_functions
-from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import check_label_arrays
 

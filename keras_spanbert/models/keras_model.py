@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 import threading
+from collections.abc import Callable
 
 import keras
 
@@ -12,11 +13,29 @@ from keras_spanbert.keras_private import ask_to_overwrite, call_layers
 from keras_spanbert.layers.sublayers import resolve_policies
 from keras_spanbert.models import lora
 from keras_spanbert.models.from_preset import FromPreset, registration_hint
-from keras_spanbert.models.one_thread import one_thread, one_thread_on_all_backends
 from keras_spanbert.models.onnx_export import export_onnx
 
 _LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()
+
+
+def one_thread(method: Callable) -> Callable:
+    """Decorator of a model's method: on JAX, only one thread at a time runs it for a backbone."""
+    # Keras on JAX donates the buffers of the weights to each step, so all other threads that use
+    # these weights fail. Predictions on the other backends need no lock.
+    return one_thread_on_all_backends(method) if keras.backend.backend() == "jax" else method
+
+
+def one_thread_on_all_backends(method: Callable) -> Callable:
+    """Like `one_thread`, for methods that change the model's state, such as its metrics."""
+
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        # Models that share a backbone share its lock.
+        with getattr(getattr(self, "backbone", None), "thread_lock", self.thread_lock):
+            return method(self, *args, **kwargs)
+
+    return call
 
 
 def _write(write, filepath, overwrite=True, is_folder=False):
@@ -95,11 +114,6 @@ class KerasModel(FromPreset):
         """Saves the weights: see `keras.Model.save_weights`. After an error, old files remain."""
         write = functools.partial(super().save_weights, max_shard_size=max_shard_size)
         _write(write, filepath, overwrite)
-
-    @one_thread
-    def save_lora_weights(self, filepath) -> None:
-        """Saves LoRA weights of a backbone: see `keras_hub.models.Backbone.save_lora_weights`."""
-        _write(super().save_lora_weights, filepath)
 
     def merge_lora(self):
         """Adds the LoRA weights to the kernels and removes them, in place.

@@ -17,8 +17,7 @@ from keras_spanbert.models import lora
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
 from keras_spanbert.models.fit_strings import StringInputs
-from keras_spanbert.models.keras_model import KerasModel
-from keras_spanbert.models.one_thread import one_thread
+from keras_spanbert.models.keras_model import KerasModel, one_thread
 from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.training.optimizer import AdamW
 

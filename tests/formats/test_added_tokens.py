@@ -11,7 +11,7 @@ from bert_checkpoints import assert_same, build, inputs
 
 import keras_spanbert as ks
 from keras_spanbert.formats.vocabulary import read_added_tokens
-from keras_spanbert.text.graph_tokens import tokenize_with_offsets
+from keras_spanbert.text.tokens import tokenize_with_offsets
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the The house is my ##x [ ] e1 covid ##1 ##9 s < >".split()
 # Whether a text must contain the token exactly.

@@ -6,7 +6,7 @@ import pytest
 from bert_checkpoints import build, compute, encode, inputs, load, write
 
 import keras_spanbert as ks
-from keras_spanbert.serving.embeddings import embeddings
+from keras_spanbert.serving.saved_model import embeddings
 
 NAMES = ["sequence_output", "pooled_output"]
 

@@ -13,7 +13,7 @@ from tiny_tasks import with_large_weights
 
 import keras_spanbert as ks
 from keras_spanbert.serving import export_saved_model
-from keras_spanbert.tasks.question_answering.serving import answers
+from keras_spanbert.tasks.question_answering.decoding import answers
 
 SERVE = """
 import json, sys

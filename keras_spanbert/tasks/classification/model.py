@@ -7,14 +7,13 @@ from keras import ops
 from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in
 from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
+from keras_spanbert.models.backbone import dense_layer, pooler
 from keras_spanbert.models.checkpoint_entries import Checkpoint
 from keras_spanbert.models.classifier import (
     ClassifierTask,
-    classifier,
     dropout_layer,
     probabilities,
 )
-from keras_spanbert.models.pooler import pooler
 from keras_spanbert.serving.row_batches import trim_padding
 from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
@@ -139,9 +138,9 @@ class SpanBertTextClassifier(ClassifierTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.pooler = pooler(backbone.hidden_dim, backbone.initializer_range, backbone.dtype_policy)
+        self.pooler = pooler(backbone)
         self.output_dropout = dropout_layer(backbone, dropout)
-        self.classifier = classifier(backbone, num_classes)
+        self.classifier = dense_layer(backbone, num_classes, "classifier")
 
         # === Functional Model ===
         pooled = self.pooler(backbone(backbone.input)[:, 0, :])

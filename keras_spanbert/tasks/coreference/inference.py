@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.data.batches import round_up
-from keras_spanbert.models.one_thread import one_thread
+from keras_spanbert.models.keras_model import one_thread
 from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.preprocessor import truncate
 from keras_spanbert.tasks.coreference.scoring import GIVEN, NO_SPAN
@@ -291,10 +291,8 @@ def score_in_chunks(
     first_tokens = np.cumsum([0, *tensors["text_len"]])
     if given:  # A chunk contains its mentions as a whole.
         starts, ends = tensors["gold_starts"], tensors["gold_ends"]
-        tokens = {begin: first_tokens[begin] for begin in begins}
-        begins = [
-            b for b, token in tokens.items() if not np.any((starts < token) & (ends >= token))
-        ]
+        is_cut = [np.any((starts < first_tokens[b]) & (ends >= first_tokens[b])) for b in begins]
+        begins = [begin for begin, cut in zip(begins, is_cut) if not cut]
     chunk_ends = dict(zip(begins, [*begins[1:], len(tensors["input_ids"])]))
 
     def inputs_at(begin):

@@ -10,14 +10,13 @@ from keras import ops
 from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace
+from keras_spanbert.models.backbone import POOLER, dense_layer, pooler
 from keras_spanbert.models.classifier import (
     CLASSIFIER,
     ClassifierTask,
-    classifier,
     dropout_layer,
     probabilities,
 )
-from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.serving.row_batches import outputs_by_length
 from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.multiple_choice.preprocessor import (
@@ -150,9 +149,9 @@ class SpanBertMultipleChoice(ClassifierTask):
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.choices_as_rows = ChoicesAsRows(dtype=backbone.dtype_policy, name="choices_as_rows")
-        self.pooler = pooler(backbone.hidden_dim, backbone.initializer_range, backbone.dtype_policy)
+        self.pooler = pooler(backbone)
         self.output_dropout = dropout_layer(backbone, dropout)
-        self.classifier = classifier(backbone, 1)
+        self.classifier = dense_layer(backbone, 1, "classifier")
         self.choice_logits = ChoiceLogits(dtype=backbone.dtype_policy, name="choice_logits")
 
         # === Functional Model ===

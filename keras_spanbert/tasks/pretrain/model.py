@@ -10,6 +10,7 @@ from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, c
 from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
+from keras_spanbert.models.backbone import POOLER, dense_layer, pooler
 from keras_spanbert.models.checkpoint_entries import (
     Checkpoint,
     Entry,
@@ -17,15 +18,13 @@ from keras_spanbert.models.checkpoint_entries import (
     dense,
     layer_norm,
 )
-from keras_spanbert.models.pooler import POOLER, pooler
 from keras_spanbert.models.task import SpanBertTask
-from keras_spanbert.serving.embeddings import embeddings
-from keras_spanbert.serving.saved_model import strings
+from keras_spanbert.serving.saved_model import embeddings, strings
 from keras_spanbert.tasks.pretrain import objectives
 from keras_spanbert.tasks.pretrain.filling import fill, score
 from keras_spanbert.tasks.pretrain.masked_strings import MaskedStringInputs
 from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreprocessor
-from keras_spanbert.training.losses import WeightedMeanCrossentropy
+from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -179,15 +178,8 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
                 name="sbo_head",
             )
         if next_sentence:
-            self.pooler = pooler(
-                backbone.hidden_dim, backbone.initializer_range, backbone.dtype_policy
-            )
-            self.nsp_head = keras.layers.Dense(
-                2,
-                kernel_initializer=kernel_initializer(backbone.initializer_range),
-                dtype=backbone.dtype_policy,
-                name="nsp_head",
-            )
+            self.pooler = pooler(backbone)
+            self.nsp_head = dense_layer(backbone, 2, "nsp_head")
             self.huggingface_class = "BertForPreTraining"
 
         # === Functional Model ===
@@ -297,7 +289,13 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
 
     @classmethod
     def describe(cls, row: dict) -> str:
-        return objectives.describe(row)
+        shown = {
+            name: f"{name.upper()} {row[f'val_{name}_cross_entropy']:.3f}"
+            for name in objectives.OBJECTIVES
+            if f"val_{name}_cross_entropy" in row
+        }
+        of_rows = [f"{shown.pop('nsp')} nats per row"] if "nsp" in shown else []
+        return "  ".join([f"held-out {'  '.join(shown.values())} nats per token", *of_rows])
 
     def serving_function(self):
         """Returns the function from strings to embeddings for a SavedModel, and its input specs."""
@@ -314,7 +312,19 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         return {"mlm": 1.0, "sbo": self.sbo_weight, "nsp": self.nsp_weight}
 
     def default_metrics(self):
-        return objectives.metrics(self.objectives)
+        # If there are several outputs, Keras puts the output's name before the metric's. Histories
+        # always have `mlm_accuracy`.
+        names = self.objectives
+        prefix = "" if len(names) > 1 else f"{names[0]}_"
+        return {
+            name: [
+                keras.metrics.MeanMetricWrapper(
+                    sparse_crossentropy, name=f"{prefix}cross_entropy", from_logits=True
+                ),
+                keras.metrics.SparseCategoricalAccuracy(name=f"{prefix}accuracy"),
+            ]
+            for name in names
+        }
 
     def label_limits(self, x) -> dict:
         size = self.backbone.vocabulary_size

@@ -1,11 +1,8 @@
-"""The pretrainer's objectives: names, inputs, metrics, and scores without context."""
+"""The pretrainer's objectives: names, inputs, and scores without context."""
 
 import collections
 
-import keras
 import numpy as np
-
-from keras_spanbert.training.losses import sparse_crossentropy
 
 # All objectives: masked language model, span boundaries, next sentence.
 OBJECTIVES = ("mlm", "sbo", "nsp")
@@ -23,32 +20,6 @@ def mask_inputs(span_boundary: bool) -> tuple[str, ...]:
 def choices(names) -> dict[str, bool]:
     """Returns the arguments that choose the objectives with these names."""
     return {"span_boundary": "sbo" in names, "next_sentence": "nsp" in names}
-
-
-def metrics(names) -> dict[str, list]:
-    """Returns cross-entropy (nats) and accuracy metrics. Histories always have `mlm_accuracy`."""
-    # If there are several outputs, Keras puts the output's name before the metric's.
-    prefix = "" if len(names) > 1 else f"{names[0]}_"
-    return {
-        name: [
-            keras.metrics.MeanMetricWrapper(
-                sparse_crossentropy, name=f"{prefix}cross_entropy", from_logits=True
-            ),
-            keras.metrics.SparseCategoricalAccuracy(name=f"{prefix}accuracy"),
-        ]
-        for name in names
-    }
-
-
-def describe(row: dict) -> str:
-    """Returns the text that a run shows for the objectives in a row of its history."""
-    shown = {
-        name: f"{name.upper()} {row[f'val_{name}_cross_entropy']:.3f}"
-        for name in OBJECTIVES
-        if f"val_{name}_cross_entropy" in row
-    }
-    of_rows = [f"{shown.pop('nsp')} nats per row"] if "nsp" in shown else []
-    return "  ".join([f"held-out {'  '.join(shown.values())} nats per token", *of_rows])
 
 
 def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:

@@ -9,16 +9,15 @@ from keras_spanbert.checks import accepts_datasets, check_counts, check_number_o
 from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.questions import Examples
 from keras_spanbert.data.squad import to_dataset as squad_dataset
-from keras_spanbert.layers.initializers import kernel_initializer
 from keras_spanbert.metrics.squad import squad
+from keras_spanbert.models.backbone import dense_layer
 from keras_spanbert.models.checkpoint_entries import TensorGroup, dense
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.saved_model import strings
-from keras_spanbert.tasks.question_answering.decoding import N_BEST, decode
+from keras_spanbert.tasks.question_answering.decoding import N_BEST, answers, decode
 from keras_spanbert.tasks.question_answering.preprocessor import (
     SpanBertQuestionAnswererPreprocessor,
 )
-from keras_spanbert.tasks.question_answering.serving import answers
 from keras_spanbert.text.strings import as_strings
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
@@ -82,12 +81,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.qa_outputs = keras.layers.Dense(
-            2,
-            kernel_initializer=kernel_initializer(backbone.initializer_range),
-            dtype=backbone.dtype_policy,
-            name="qa_outputs",
-        )
+        self.qa_outputs = dense_layer(backbone, 2, "qa_outputs")
 
         # === Functional Model ===
         logits = self.qa_outputs(backbone(backbone.input))

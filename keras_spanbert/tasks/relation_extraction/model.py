@@ -9,13 +9,12 @@ from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.distribution import to_numpy
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
+from keras_spanbert.models.backbone import dense_layer, pooler
 from keras_spanbert.models.classifier import (
     ClassifierTask,
-    classifier,
     dropout_layer,
     probabilities,
 )
-from keras_spanbert.models.pooler import pooler
 from keras_spanbert.serving.row_batches import trim_padding
 from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
@@ -122,9 +121,9 @@ class SpanBertRelationExtractor(ClassifierTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.pooler = pooler(backbone.hidden_dim, backbone.initializer_range, backbone.dtype_policy)
+        self.pooler = pooler(backbone)
         self.output_dropout = dropout_layer(backbone, dropout)
-        self.classifier = classifier(backbone, len(relations))
+        self.classifier = dense_layer(backbone, len(relations), "classifier")
 
         # === Functional Model ===
         pooled = self.pooler(backbone(backbone.input)[:, 0, :])

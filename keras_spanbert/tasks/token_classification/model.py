@@ -7,7 +7,8 @@ from keras_spanbert.checks import accepts_datasets, check_counts
 from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.conll import to_iob2
 from keras_spanbert.metrics.entities import entities as entity_scores
-from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, classifier, dropout_layer
+from keras_spanbert.models.backbone import dense_layer
+from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, dropout_layer
 from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,
@@ -85,7 +86,7 @@ class SpanBertTokenClassifier(ClassifierTask):
         self.preprocessor = preprocessor
         labels = check_names("labels", labels)
         self.output_dropout = dropout_layer(backbone, dropout)
-        self.classifier = classifier(backbone, len(labels))
+        self.classifier = dense_layer(backbone, len(labels), "classifier")
 
         # === Functional Model ===
         logits = self.classifier(self.output_dropout(backbone(backbone.input)))
