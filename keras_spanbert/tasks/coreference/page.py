@@ -7,7 +7,9 @@ scores.
 import collections
 import heapq
 import html
+import importlib.resources
 import itertools
+import string
 from collections.abc import Sequence
 
 from keras_spanbert.tasks.coreference.replacing import cluster_score, sort_mentions
@@ -19,108 +21,11 @@ _MAX_LEVELS = 6
 _MAX_SHOWN = 60  # Maximum number of characters of a main mention in a list of clusters.
 _GOLDEN_ANGLE = 137.508  # Consecutive numbers get very different hues.
 
-STYLE = """
-.coref { color: CanvasText; background: Canvas; padding: 0.25em; }
-.dark .coref { color-scheme: dark; } /* Gradio's dark pages. */
-.coref p { margin: 0.75em 0; }
-.coref .text {
-  white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.75em 0;
-  line-height: calc(1.5em + 0.3em * var(--levels));
-}
-.coref mark {
-  --own: hsl(var(--hue) 75% 45%);
-  /* Paler if the link is unsure. */
-  color: CanvasText; background: color-mix(in srgb, var(--own) calc(16% * var(--sure)), Canvas);
-  border: 1px solid color-mix(in srgb, var(--own) calc(15% + 85% * var(--sure)), Canvas);
-  border-bottom-width: 2px; border-radius: 0.3em;
-  padding: calc(0.08em + 0.15em * var(--level)) 0.15em; margin: 0 0.05em;
-  box-decoration-break: clone; -webkit-box-decoration-break: clone; cursor: pointer;
-}
-.coref mark:not(.cut)::after, .coref button::before {
-  content: attr(data-cluster); font-size: 0.65em; font-weight: 600; vertical-align: sub;
-  line-height: 0; margin-left: 0.2em; color: color-mix(in srgb, var(--own) 55%, CanvasText);
-}
-.coref mark.lit {
-  background: color-mix(in srgb, var(--own) 40%, Canvas);
-  outline: 2px solid CanvasText; text-decoration: underline; text-decoration-thickness: 2px;
-}
-.coref .scores { display: block; }
-.coref:has(.scores input:checked) mark[data-score]::after {
-  content: attr(data-cluster) " \\2009(" attr(data-score) ")";
-}
-.coref:has(.scores input:checked) mark[data-link]::after {
-  content: attr(data-cluster) " \\2009(" attr(data-score) ", link " attr(data-link) ")";
-}
-.coref ol { list-style: none; padding: 0; margin: 0.5em 0; max-height: 16em; overflow: auto; }
-.coref li { display: inline; }
-.coref button {
-  --own: hsl(var(--hue) 75% 45%);
-  font: inherit; text-align: left; max-width: 100%; overflow-wrap: anywhere; cursor: pointer;
-  color: CanvasText; background: Canvas; margin: 0.15em; padding: 0.3em 0.5em;
-  border: 1px solid var(--own); border-bottom-width: 2px; border-radius: 0.3em;
-}
-.coref button::before { margin: 0 0.4em 0 0; vertical-align: baseline; }
-.coref button.lit { outline: 2px solid CanvasText; }
-"""
-
-# Code for an `element` that contains the result of `draw_clusters`, now or later.
-SCRIPT = """
-let chosen = null, shown = null;
-const light = (number) => {
-  if (number === shown) return;
-  shown = number;
-  for (const lit of element.querySelectorAll(".coref .lit")) lit.classList.remove("lit");
-  if (number === null) return;
-  for (const part of element.querySelectorAll(`.coref [data-cluster="${number}"]`))
-    part.classList.add("lit");
-};
-const choose = (number) => {
-  chosen = number;
-  light(chosen);
-  for (const button of element.querySelectorAll(".coref button"))
-    button.setAttribute("aria-pressed", button.dataset.cluster === chosen);
-};
-const clusterAt = (event) => {
-  const part = event.target.closest(".coref [data-cluster]");
-  return part && part.dataset.cluster;
-};
-element.addEventListener("pointerover", (event) => light(clusterAt(event) ?? chosen));
-element.addEventListener("pointerleave", () => light(chosen));
-element.addEventListener("focusin", (event) => light(clusterAt(event) ?? chosen));
-element.addEventListener("focusout", () => light(chosen));
-element.addEventListener("click", (event) => {
-  const number = clusterAt(event);
-  if (number === null) return;
-  choose(chosen === number ? null : number);
-  if (chosen !== null && event.target.closest("button"))
-    element.querySelector(`mark[data-cluster="${number}"]`).scrollIntoView({ block: "center" });
-});
-element.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") choose(null);
-});
-"""
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 1.05rem/1.6 system-ui, sans-serif; max-width: 50rem; margin: 0 auto; padding: 1rem; }}
-h1 {{ font-size: 1.4rem; overflow-wrap: anywhere; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{drawn}
-<script>
-(function (element) {{{script}}})(document.body);
-</script>
-</body>
-</html>
-"""
+_FILES = importlib.resources.files("keras_spanbert.tasks.coreference")
+# The script is for an `element` that contains the result of `draw_clusters`, now or later.
+STYLE, SCRIPT, _PAGE = (
+    _FILES.joinpath(f"page.{end}").read_text("utf-8") for end in ["css", "js", "html"]
+)
 
 
 def cluster_page(text: str, clusters: Sequence, title: str = "Coreference") -> str:
@@ -144,7 +49,7 @@ def cluster_page(text: str, clusters: Sequence, title: str = "Coreference") -> s
         file.write(cluster_page(text, resolver.resolve([text])[0]["clusters"]))
     ```
     """
-    return _PAGE.format(
+    return string.Template(_PAGE).substitute(
         title=html.escape(replace_surrogates(title)),
         drawn=draw_clusters(text, clusters),
         script=SCRIPT,
@@ -179,7 +84,7 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
     has_scores = any(mention.score is not None for mention in mentions)
     scores = '<label class="scores"><input type="checkbox"> Show scores</label>\n'
     return (
-        f'<div class="coref"><style>{STYLE}</style>\n'
+        f'<div class="coref"><style>\n{STYLE}</style>\n'
         f"<p>{format_count(len(names), 'cluster')}, {format_count(len(mentions), 'mention')}"
         + (": point at one, or tap it, to highlight its cluster" if mentions else "")
         + f"</p>\n{scores if has_scores else ''}{_list(names, counts, certainties)}"
