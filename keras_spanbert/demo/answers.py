@@ -22,7 +22,11 @@ def page(answerer, name: str):
         passage, question = check_texts(passage=passage, question=question)
         answers = answerer.answer(question, passage, top_k=NUM_ANSWERS)
         rows = [
-            [answer["answer"] or "(no answer)", f"{answer['score']:.1%}", format_position(answer)]
+            [
+                answer["answer"] or "(no answer)",
+                f"{answer['score']:.1%}",
+                f"{answer['start']} to {answer['end']}" if answer["start"] >= 0 else "",
+            ]
             for answer in answers
         ]
         return to_html(highlight(passage, answers)), rows
@@ -44,10 +48,6 @@ def page(answerer, name: str):
         list(QUESTIONS),
         submit=question,
     )
-
-
-def format_position(answer) -> str:
-    return f"{answer['start']} to {answer['end']}" if answer["start"] >= 0 else ""
 
 
 def highlight(passage, answers) -> list:

@@ -193,7 +193,15 @@ def open_source(
             f"A preset or checkpoint must be a path or a handle. Received: {source!r:.80}"
         )
     given = os.fspath(source)
-    path = _download(given) if given.startswith("hf://") else _local_source(given)
+    if given.startswith("hf://"):
+        path = _download(given)
+    elif files.is_file(given):  # Its vocabulary may be next to it.
+        folder, name = os.path.split(given)
+        wanted = (name, *_SETTINGS)
+        path = os.path.join(cache.local_copy(folder, lambda found: found in wanted), name)
+    else:
+        # Skips the other folders of a run, such as `checkpoints/`.
+        path = cache.local_copy(given, lambda name: "/" not in name or name.startswith("assets/"))
     if not os.path.exists(path):
         return Preset(path)  # keras-hub raises an error if it does not know the name.
     is_folder = os.path.isdir(path)
@@ -205,16 +213,6 @@ def open_source(
         "A checkpoint file must be a fairseq .pt file or a tar archive. Received: "
         f"{path}; for Hugging Face and Google checkpoints, give the folder"
     )
-
-
-def _local_source(source):
-    """Returns a local path of a checkpoint: itself, or a cached copy if it is in a store."""
-    if files.is_file(source):  # Its vocabulary may be next to it.
-        folder, name = os.path.split(source)
-        wanted = (name, *_SETTINGS)
-        return os.path.join(cache.local_copy(folder, lambda found: found in wanted), name)
-    # Skip the other folders of a run, such as `checkpoints/`.
-    return cache.local_copy(source, lambda name: "/" not in name or name.startswith("assets/"))
 
 
 def open_checkpoint(source: str, **kwargs) -> Checkpoint:

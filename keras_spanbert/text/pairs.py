@@ -27,7 +27,7 @@ def encode_pairs(preprocessor, first, second) -> dict:
         second = tf.zeros_like(first)
     both = [tokenize_repeated(tokenizer, texts) for texts in (first, second)]
     sizes = [tokens.sizes for tokens in both]
-    has_second = is_not_empty(second)
+    has_second = (np.array(second, object) if xp is np else second) != ""
     room = xp.where(has_second, np.int32(length - 3), np.int32(length - 2))
     preprocessor.log_cut(sizes[0] + sizes[1] > room)
     kept = xp.minimum(sizes[0], xp.maximum(room - sizes[1], -(-room // 2)))
@@ -39,12 +39,3 @@ def encode_pairs(preprocessor, first, second) -> dict:
         return token_rows(xp, some, length, tokenizer)[0]
 
     return in_chunks(xp, has_second, lay_out)
-
-
-def is_not_empty(texts):
-    """Returns whether each text is not empty: bool `[N]`."""
-    if namespace(texts) is np:
-        return np.array([text != "" for text in texts], bool)
-    import tensorflow as tf
-
-    return tf.strings.length(texts) > 0

@@ -14,8 +14,7 @@ from keras_spanbert.models.classifier import (
     dropout_layer,
     probabilities,
 )
-from keras_spanbert.serving.row_batches import trim_padding
-from keras_spanbert.serving.saved_model import strings
+from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.text.examples import check_examples
 from keras_spanbert.text.labels import check_names

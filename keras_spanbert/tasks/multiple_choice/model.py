@@ -17,8 +17,7 @@ from keras_spanbert.models.classifier import (
     dropout_layer,
     probabilities,
 )
-from keras_spanbert.serving.row_batches import outputs_by_length
-from keras_spanbert.serving.saved_model import strings
+from keras_spanbert.serving.saved_model import outputs_by_length, strings
 from keras_spanbert.tasks.multiple_choice.preprocessor import (
     SpanBertMultipleChoicePreprocessor,
     is_one,

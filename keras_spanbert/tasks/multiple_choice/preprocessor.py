@@ -9,7 +9,7 @@ from keras_spanbert.checks import accepts_datasets, check_length, check_same_len
 from keras_spanbert.layers.array_functions import int32, is_symbolic, namespace, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.text.examples import columns_of, is_examples
-from keras_spanbert.text.pairs import encode_pairs, is_not_empty
+from keras_spanbert.text.pairs import encode_pairs
 from keras_spanbert.text.strings import as_strings, check_in_graph
 
 # N questions: `contexts` and `prompts` are lists of N strings, `""` for no context. `choices` is a
@@ -80,13 +80,15 @@ def _texts_in_graph(contexts, prompts, choices):
         is_choice = tf.sequence_mask(choices.row_lengths())
         choices = choices.to_tensor("")
     else:
-        is_choice = is_not_empty(choices)
+        is_choice = choices != ""
     places = tf.where(is_choice)  # [R, 2]
     choices = tf.gather_nd(choices, places)
     context, prompt = (tf.gather(texts, places[:, 0]) for texts in (contexts, prompts))
-    is_joined = is_not_empty(context) & is_not_empty(prompt)
-    first = tf.where(is_not_empty(context), context, prompt)
-    second = tf.where(is_joined, tf.strings.join([prompt, choices], " "), choices)
+    has_context = context != ""
+    first = tf.where(has_context, context, prompt)
+    second = tf.where(
+        has_context & (prompt != ""), tf.strings.join([prompt, choices], " "), choices
+    )
     return is_choice, first, second
 
 

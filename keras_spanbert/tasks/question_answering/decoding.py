@@ -8,7 +8,7 @@ import collections
 import numpy as np
 
 from keras_spanbert.layers.array_functions import take
-from keras_spanbert.serving.row_batches import window_logits
+from keras_spanbert.serving.saved_model import window_logits
 from keras_spanbert.text.strings import as_strings
 
 N_BEST = 20  # Number of candidates per window and per question, as released.

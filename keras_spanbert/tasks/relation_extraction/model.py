@@ -15,8 +15,7 @@ from keras_spanbert.models.classifier import (
     dropout_layer,
     probabilities,
 )
-from keras_spanbert.serving.row_batches import trim_padding
-from keras_spanbert.serving.saved_model import strings
+from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
     SpanBertRelationExtractorPreprocessor,

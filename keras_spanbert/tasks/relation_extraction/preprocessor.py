@@ -166,10 +166,23 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
 
     def symbol_ids(self) -> dict[str, int]:
         """Dict from names of symbols to their token ids."""
-        if self._ids_of_symbols is None:
-            given = self._given_symbols
-            ids = {} if given is None else self._check_symbols(given)
-            self._ids_of_symbols = ids if given else self._replace_symbols(ids, MARKERS)
+        symbols = self._given_symbols
+        if self._ids_of_symbols is None and symbols is None:
+            self._ids_of_symbols = self._replace_symbols({}, MARKERS)
+        elif self._ids_of_symbols is None:
+            ids = {token: i for i, token in enumerate(self.tokenizer.get_vocabulary())}
+            missing = [name for name in MARKERS if name not in symbols]
+            if missing or any(token not in ids for token in symbols.values()):
+                raise ValueError(
+                    f"`symbols` must have {', '.join(MARKERS)}, and tokens of the vocabulary for "
+                    f"all. Received: symbols={symbols!r:.200}"
+                )
+            if len(set(symbols.values())) < len(symbols):
+                raise ValueError(
+                    "`symbols` must have a different token for each name. Received: "
+                    f"symbols={symbols!r:.200}"
+                )
+            self._ids_of_symbols = {name: ids[token] for name, token in symbols.items()}
         return dict(self._ids_of_symbols)
 
     def types(self, role: str = "") -> dict[str, int]:
@@ -266,16 +279,6 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         return arrays
 
     def _columns(self, given):
-        return Columns(
-            [word for sentence in given for word in sentence.words],
-            np.array([len(sentence.words) for sentence in given], np.int64),
-            np.array([sentence.spans for sentence in given], np.int64).reshape(-1, 4),
-            self._types(given),
-            not any(sentence.is_text for sentence in given[:1]),
-        )
-
-    def _types(self, given):
-        """Returns ids `[N, 2]` of the symbols for types."""
         types = np.zeros((len(given), 2), np.int64)
         ids = self.symbol_ids()
         for row, sentence in enumerate(given if self.uses_types else []):
@@ -294,7 +297,13 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
                         f"symbol (see `adapt`): {known}. Received: {kind!r}"
                     )
                 types[row, i] = ids[name]
-        return types
+        return Columns(
+            [word for sentence in given for word in sentence.words],
+            np.array([len(sentence.words) for sentence in given], np.int64),
+            np.array([sentence.spans for sentence in given], np.int64).reshape(-1, 4),
+            types,
+            not any(sentence.is_text for sentence in given[:1]),
+        )
 
     def _tokenize_words(self, words, are_examples):
         """Returns `Tokens` of words. Those of special tokens come after the others."""
@@ -335,22 +344,6 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
                 f"{missing[len(free)]}"
             )
         return {**ids, **dict(zip(missing, free))}
-
-    def _check_symbols(self, symbols):
-        """Returns the ids of given symbols, after checks."""
-        ids = {token: i for i, token in enumerate(self.tokenizer.get_vocabulary())}
-        missing = [name for name in MARKERS if name not in symbols]
-        if missing or any(token not in ids for token in symbols.values()):
-            raise ValueError(
-                f"`symbols` must have {', '.join(MARKERS)}, and tokens of the vocabulary for all. "
-                f"Received: symbols={symbols!r:.200}"
-            )
-        if len(set(symbols.values())) < len(symbols):
-            raise ValueError(
-                "`symbols` must have a different token for each name. Received: "
-                f"symbols={symbols!r:.200}"
-            )
-        return {name: ids[token] for name, token in symbols.items()}
 
     def get_config(self):
         symbols = self.symbols if self._ids_of_symbols else self._given_symbols

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_spanbert.layers.array_functions import range_like, take
 from keras_spanbert.metrics.entities import ROLES
-from keras_spanbert.serving.row_batches import window_logits
+from keras_spanbert.serving.saved_model import window_logits
 from keras_spanbert.text.strings import as_strings
 
 # Limits values so that sums stay exact. At worst, a piece becomes longer than necessary.

@@ -142,10 +142,13 @@ def spans_to_labels(
                     f"An entity must {rule}. Received: {span!r:.80}, {received} in {place}"
                 )
             is_taken[first:last] = True
-            numbers_of_words = [
-                _number(name, label, labels, place) for name in _names(label, last - first, labels)
-            ]
-            found[here][first:last] = numbers_of_words
+            names = _names(label, last - first, labels)
+            if not {*names} <= {*labels}:
+                raise ValueError(
+                    f"An entity's label must be a type of the model's labels, "
+                    f"{', '.join(labels[:20])}. Received: {label!r:.80} in {place}"
+                )
+            found[here][first:last] = [labels.index(name) for name in names]
         if outside < 0 and not is_taken.all():
             raise ValueError(
                 f"Each word must have a label: the model has no 'O'. Received: none for a word of "
@@ -187,15 +190,6 @@ def _names(label, count, labels):
     if count == 1:
         return [of("SU" + begin[0])]
     return [begin, *[of("IB")] * (count - 2), of("ELI")]
-
-
-def _number(name, label, labels, place):
-    if name not in labels:
-        raise ValueError(
-            f"An entity's label must be a type of the model's labels, {', '.join(labels[:20])}. "
-            f"Received: {label!r:.80} in {place}"
-        )
-    return labels.index(name)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
