@@ -313,27 +313,12 @@ def _first_accepted_spans(xp, anchors, bounds, end, num_spans):
     ]
     over_pieces = [xp.cumsum(take(xp, np.append(mine, -mine), end), axis=1) for mine in bits]
     over_anchors = [take(xp, xp.reshape(over, (-1,)), piece) for over in over_pieces]
-    accepted = _accept_spans(xp, over_anchors, bits)
-    owner = 0
-    for n in reversed(range(len(bits))):
-        over = over_pieces[n] & accepted[n]
-        lowest = xp.asarray(xp.maximum(over & -over, 1), dtype=np.float64)
-        first = n * _BITS + int32(xp, xp.log2(lowest) + 0.5)
-        owner = xp.where(over != 0, first, owner)
-    return owner
 
-
-def _accept_spans(xp, over_anchors, bits):
-    """Returns the spans whose anchor is not masked yet, as sets `[B, 1]`.
-
-    `over_anchors` contains the spans over each anchor, as sets `[B, K]`.
-    """
-    num_anchors = over_anchors[0].shape[1]
-    anchors = np.arange(num_anchors)
     # A span is accepted if no accepted span before it covers its anchor. Each round settles at
     # least one more span. A few rounds mostly settle all of them.
+    num_anchors = anchors.shape[1]
     before = [
-        over & np.concatenate([[0], np.cumsum(mine)])[anchors]
+        over & np.concatenate([[0], np.cumsum(mine)])[:num_anchors]
         for over, mine in zip(over_anchors, bits)
     ]
     always = [mine[num_anchors:].sum() for mine in bits]
@@ -346,7 +331,15 @@ def _accept_spans(xp, over_anchors, bits):
             for mine, rest in zip(bits, always)
         ]
 
-    return fixed_point(xp, accept, [xp.zeros_like(over[:, :1]) for over in over_anchors])
+    # Sets `[B, 1]`.
+    accepted = fixed_point(xp, accept, [xp.zeros_like(over[:, :1]) for over in over_anchors])
+    owner = 0
+    for n in reversed(range(len(bits))):
+        over = over_pieces[n] & accepted[n]
+        lowest = xp.asarray(xp.maximum(over & -over, 1), dtype=np.float64)
+        first = n * _BITS + int32(xp, xp.log2(lowest) + 0.5)
+        owner = xp.where(over != 0, first, owner)
+    return owner
 
 
 def _runs(xp, place):

@@ -39,20 +39,17 @@ POOLER = TensorGroup(
 )
 
 
-def dense_layer(backbone, units: int, name: str, activation=None) -> keras.layers.Dense:
-    """Returns a dense layer for the head of a task, with the backbone's initializer and policy."""
+def dense_layer(parent, units: int, name: str, **kwargs) -> keras.layers.Dense:
+    """Returns a dense layer with the initializer and policy of a backbone or a layer of a head."""
+    initializer = kernel_initializer(parent.initializer_range)
     return keras.layers.Dense(
-        units,
-        activation=activation,
-        kernel_initializer=kernel_initializer(backbone.initializer_range),
-        dtype=backbone.dtype_policy,
-        name=name,
+        units, kernel_initializer=initializer, dtype=parent.dtype_policy, name=name, **kwargs
     )
 
 
 def pooler(backbone) -> keras.layers.Dense:
     """Returns BERT's pooler for `[CLS]`, from float `[B, hidden_dim]` to the same shape."""
-    return dense_layer(backbone, backbone.hidden_dim, "pooler", "tanh")
+    return dense_layer(backbone, backbone.hidden_dim, "pooler", activation="tanh")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

@@ -195,7 +195,8 @@ class Checkpoint:
         """Copies the tensors into a model's weights, and records in `rows` what became of each.
 
         `keeps_backbone` leaves the weights of the model's backbone alone. Raises `ValueError` if a
-        tensor does not fit its weight, or a weight of the encoder has none. The pooler is optional.
+        tensor does not fit its weight, or the encoder has a weight without a tensor. The pooler is
+        optional.
         """
         backbone = getattr(model, "backbone", model)
         # If the model was built inside another layer, its paths start with that layer's name.

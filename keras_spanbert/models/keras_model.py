@@ -53,7 +53,7 @@ def _write(write, filepath, overwrite=True, is_folder=False):
 
 
 class KerasModel(FromPreset):
-    """Base class of backbones and tasks. Of a dict of inputs, it ignores keys of others."""
+    """Base class of backbones and tasks. It ignores unknown keys in a dict of inputs."""
 
     # Name of the model's single output in ONNX.
     onnx_output = "logits"

@@ -402,8 +402,9 @@ def cluster_mentions(
     `spans` are from `extract_spans`, and `word_of` `[T]` is the word of each token, -1 for a
     separator. Clusters are dicts from the `(first, last)` word of each mention to its score, in the
     order of their first links, then those of one mention if `singletons`. Links are a dict from
-    mentions, but the first of a cluster, to `(antecedent, link score)`. A span of separators alone
-    is no mention. Of the same words, the earlier cluster and the highest scores count.
+    mentions, but not the first of a cluster, to `(antecedent, link score)`. A span of separators
+    alone is no mention. If spans have the same words, the earlier cluster and the highest scores
+    count.
     """
     tokens = np.flatnonzero(word_of >= 0)
     words = np.concatenate([[-1], word_of[tokens], [len(word_of)]])

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
+from keras_spanbert.models.backbone import dense_layer
 
 # Maximum number of spans per document in the released graph.
 MAX_TOP_SPANS = 3900
@@ -225,15 +226,9 @@ class WeightedLayer(keras.layers.Layer):
         initializer = kernel_initializer(self.initializer_range)
         return self.add_weight(shape=shape, initializer=initializer, name=name)
 
-    def dense(self, name, units, use_bias=True):
+    def dense(self, name, units, **kwargs):
         """Returns a dense layer with this layer's settings, which Keras can quantize."""
-        return keras.layers.Dense(
-            units,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer(self.initializer_range),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        return dense_layer(self, units, name, **kwargs)
 
     def cast(self, x):
         return ops.cast(x, self.compute_dtype)
