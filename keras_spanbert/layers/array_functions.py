@@ -125,18 +125,6 @@ def scatter_min(xp, x, indices, values):
     return tf.minimum(x, tf.math.unsorted_segment_min(values, indices, tf.size(x)))
 
 
-def loop(xp, condition, body, state: tuple) -> tuple:
-    """Applies `body` to a state of arrays, whose sizes may change, while `condition` is true."""
-    if xp is np:
-        while condition(*state):
-            state = body(*state)
-        return state
-    import tensorflow as tf
-
-    shapes = tuple(tf.TensorShape([None] * len(x.shape)) for x in state)
-    return tf.while_loop(condition, body, state, shape_invariants=shapes, parallel_iterations=1)
-
-
 def fixed_point(xp, function, arrays: list) -> list:
     """Applies `function` to its own results until they no longer change."""
     if xp is np:

@@ -7,22 +7,12 @@ W = words, S = segments, L = longest segment, T = tokens of the document. `xp` i
 import functools
 import itertools
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from keras_spanbert.checks import check_flags, check_in, check_range, is_number
 from keras_spanbert.data.coreference_documents import check_document, has_subtokens
-from keras_spanbert.layers.array_functions import (
-    cumsum,
-    int32,
-    loop,
-    range_like,
-    repeat,
-    searchsorted,
-    take,
-)
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 
 _MODEL_TYPES = ("independent", "overlap")
@@ -188,16 +178,36 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             word: [tokenizer.id_to_token(int(i)) for i in ids] or [tokenizer.oov_token]
             for word, ids in zip(unique, tokenizer.tokenize_batch(unique))
         }
-        sizes = np.array([len(pieces[word]) for word in words], np.int32)
-        sentence_sizes = np.array([*map(len, sentences)], np.int32)
-        has_separators = self.model_type == "independent"
-        segments = cut_into_segments(
-            np, sizes, sentence_sizes, self.sequence_length, has_separators
-        )
-        ends = tokenizer.cls_token, tokenizer.sep_token
-        tokens = [*itertools.chain(*(pieces[word] for word in words)), *ends]
+        word_ends = np.cumsum([0, *(len(pieces[word]) for word in words)])
+        sentence_ends = word_ends[np.cumsum([0, *map(len, sentences)])]
+        pieces = [*itertools.chain(*(pieces[word] for word in words))]
         names = [*itertools.chain(*document["speakers"]), SEPARATOR_SPEAKER]
-        sizes, word_of = segments.sizes.tolist(), segments.word_of
+        has_separators = self.model_type == "independent"
+        # If separators are added later, the released script leaves one more place.
+        room = self.sequence_length - (2 if has_separators else 3)
+        segments, word_of, sentence_map, begin = [], [], [], 0
+        while begin < len(pieces):
+            # As many subtokens as fit, up to the end of a sentence or else of a word.
+            end = most = min(begin + room, len(pieces))
+            for ends in (word_ends, sentence_ends):
+                last = int(ends[np.searchsorted(ends, most, "right") - 1])
+                end = last if last > begin else end
+            place = np.arange(begin, end)
+            segment = pieces[begin:end]
+            in_words, numbers = (
+                (np.searchsorted(ends, place, "right") - 1).tolist()
+                for ends in (word_ends, sentence_ends)
+            )
+            if has_separators:
+                segment = [tokenizer.cls_token, *segment, tokenizer.sep_token]
+                in_words = [-1, *in_words, -1]
+                # The sentence number increases after its last subtoken, so before the separator.
+                numbers = [numbers[0], *numbers, numbers[-1] + int(end in sentence_ends)]
+            segments.append(segment)
+            word_of += in_words
+            sentence_map += numbers
+            begin = end
+        word_of = np.array(word_of, np.int32)
         places = np.flatnonzero(word_of >= 0)
         first, last = (
             places[np.searchsorted(word_of[places], np.arange(size), side) - shift].tolist()
@@ -205,9 +215,9 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         )
         segmented = {
             "doc_key": document["doc_key"],
-            "sentences": split_rows((tokens[i] for i in segments.index.tolist()), sizes),
-            "speakers": split_rows((names[i] for i in word_of.tolist()), sizes),
-            "sentence_map": segments.sentence_of.tolist(),
+            "sentences": segments,
+            "speakers": split_rows((names[i] for i in word_of.tolist()), map(len, segments)),
+            "sentence_map": sentence_map,
             # A separator belongs to the word before it, or to the first word.
             "subtoken_map": np.maximum.accumulate(np.maximum(word_of, 0)).tolist(),
             "clusters": [[[first[start], last[end]] for start, end in c] for c in clusters],
@@ -321,58 +331,6 @@ def split_rows(values: Iterable, sizes: Iterable[int]) -> list[list]:
     """Splits values into lists of these sizes."""
     values = iter(values)
     return [list(itertools.islice(values, size)) for size in sizes]
-
-
-class Segments(NamedTuple):
-    """The tokens of segments: their places in a document."""
-
-    sizes: Any  # int32 [S], the number of tokens of each segment.
-    # int32 [T], each token's index in a list of all subtokens, then [CLS], then [SEP].
-    index: Any
-    word_of: Any  # int32 [T], the word of each token, -1 for a separator.
-    sentence_of: Any  # int32 [T], the sentence of each token.
-
-
-def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, with_separators: bool):
-    """Returns the `Segments` of a document.
-
-    `sizes` are the numbers of subtokens of each word, int32 `[W]`, and `sentence_sizes` the numbers
-    of words of each sentence, int32.
-    """
-    none = np.zeros(1, np.int32)
-    word_of = repeat(xp, range_like(xp, sizes), sizes)
-    sentence_of = take(xp, repeat(xp, range_like(xp, sentence_sizes), sentence_sizes), word_of)
-    word_ends = xp.concatenate([none, cumsum(xp, sizes)], axis=0)
-    words = xp.concatenate([none, cumsum(xp, sentence_sizes)], axis=0)
-    sentence_ends, num_subtokens = take(xp, word_ends, words), word_ends[-1]
-    # If separators are added later, the released script leaves one more place.
-    room = max_segment_len - (2 if with_separators else 3)
-
-    def add_limit(limits):
-        # As many subtokens as fit, up to the end of a sentence or else of a word.
-        begin = limits[-1]
-        end = most = xp.minimum(begin + room, num_subtokens)
-        for ends in (word_ends, sentence_ends):
-            last = ends[searchsorted(xp, ends, most[None], "right")[0] - 1]
-            end = xp.where(last > begin, last, end)
-        return (xp.concatenate([limits, end[None]], axis=0),)
-
-    (limits,) = loop(xp, lambda limits: limits[-1] < num_subtokens, add_limit, (none,))
-    begins, ends = limits[:-1], limits[1:]
-    if not with_separators:
-        return Segments(ends - begins, range_like(xp, word_of), word_of, sentence_of)
-    sizes = ends - begins + 2
-    segment_of = repeat(xp, range_like(xp, sizes), sizes)
-    index = range_like(xp, segment_of) - 2 * segment_of - 1
-    is_first = index < take(xp, begins, segment_of)
-    is_last = index == take(xp, ends, segment_of)
-    nearest = index + int32(xp, is_first) - int32(xp, is_last)
-    # The sentence number increases after its last subtoken, so before the separator.
-    is_end = take(xp, sentence_ends, searchsorted(xp, sentence_ends, ends)) == ends
-    is_next = int32(xp, is_last & take(xp, is_end, segment_of))
-    index = xp.where(is_first, num_subtokens, xp.where(is_last, num_subtokens + 1, index))
-    word_of = xp.where(is_first | is_last, np.int32(-1), take(xp, word_of, nearest))
-    return Segments(sizes, index, word_of, take(xp, sentence_of, nearest) + is_next)
 
 
 def segment_rows(
