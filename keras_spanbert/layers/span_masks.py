@@ -1,10 +1,18 @@
 """Span masking as arithmetic: turns token properties and uniform draws into masks.
 
-All candidate spans of all sequences are drawn at once, and the sequential rules of the released
-SpanBERT are applied by comparing the candidates of a sequence with one another. Code in `xp` gives
-the same masks for the same draws eagerly and in `tf.data`. Legend: B = batch, L = sequence length,
-N = maskable tokens in the whole batch, K = candidate spans per sequence, T = masked tokens in the
-whole batch, M = masked positions per sequence (static, padded).
+The released SpanBERT draws spans one after another until the budget is spent.
+Here all candidate spans of all sequences are drawn at once. The sequential
+rules (an anchor that is already masked is drawn again, a masked token costs no
+budget, the end of the budget cuts a span) are then applied by comparing the
+candidates of a sequence with one another, with no loop over tokens.
+
+The code uses only the part of the NumPy API that `numpy` and
+`tensorflow.experimental.numpy` share. It runs eagerly anywhere and as graph
+code inside `tf.data`, and gives the same masks for the same draws.
+
+Legend: B = batch, L = sequence length, N = maskable tokens in the whole batch,
+K = candidate spans per sequence, T = masked tokens in the whole batch,
+M = masked positions per sequence (static, padded).
 """
 
 import functools
@@ -36,7 +44,11 @@ _BITS = 62
 
 
 def span_length_distribution(geometric_p: float, max_span_words: int) -> np.ndarray:
-    """Returns the probabilities of span lengths 1, 2, ... in words: truncated geometric."""
+    """Returns the probabilities of span lengths 1, 2, ..., `max_span_words`, in words.
+
+    The geometric distribution `p * (1 - p)^(n - 1)`, truncated and renormalized
+    (Joshi et al. 2020, section 3.1).
+    """
     probabilities = geometric_p * (1.0 - geometric_p) ** np.arange(max_span_words)
     return probabilities / probabilities.sum()
 
@@ -83,11 +95,32 @@ def span_masks(
     span_marks=None,
     unigram_stops=None,
 ):
-    """Masks spans of a batch. Returns the dict of `SpanMasking`, which has most of the arguments.
+    """Masks spans of a batch of sequences.
 
-    `token_ids` are int32 `[B, L]`. `maskable` and `continuation`, bool `[B, L]`, are false for
-    special tokens, and true where a token continues a word. `draws` are uniform, float64
-    `[B, draws_per_sequence(K, M)]`. `unigram_stops`, float64 `[V]`, is a cumulative distribution.
+    Args:
+        xp: `numpy` or `tensorflow.experimental.numpy`.
+        token_ids: int32 `[B, L]`.
+        maskable: bool `[B, L]`. False for special tokens and padding.
+        continuation: bool `[B, L]`. True where a token continues a word.
+        draws: float64 `[B, draws_per_sequence(K, M)]`, uniform in [0, 1). With
+            `span_marks`, as many as `has_linguistic=True` gives.
+        mask_rate: float. Share of a sequence's maskable tokens to mask.
+        max_predictions: int, M.
+        length_probabilities: float `[max words]`. See
+            `span_length_distribution`.
+        max_span_tokens: int. Offsets of this size or larger get no SBO target.
+        mask_token_id: int.
+        mask_token_rate: float. Share replaced by `mask_token_id`.
+        random_token_rate: float. Share replaced by random tokens.
+        replacement: "span" or "token", the unit that is replaced in one way.
+        span_marks: int32 `[B, L]`, see `SpanMasking`. If given, half of the
+            candidates are linguistic spans. Defaults to `None`.
+        unigram_stops: float64 `[V]`, ascending to 1. Cumulative distribution
+            of the random tokens. Defaults to `None`: draw from the maskable
+            tokens of the batch.
+
+    Returns:
+        The dict that `SpanMasking` returns.
     """
     M = max_predictions
     K = (draws.shape[1] - 1 - 2 * M) // (2 if span_marks is None else 4)
