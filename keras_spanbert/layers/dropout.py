@@ -152,8 +152,8 @@ def exact_scale(rate: float) -> float:
 def hash_numbers(seed, sizes, rows: int, columns: int):
     """Returns random numbers for `hash_keep`, for matrices of some rows and columns.
 
-    From a seed, uint32 `[2]`, to uint32 `[*sizes, rows + rows + columns]`: a multiplier and then an
-    offset of each row, and a number of each column.
+    The seed is uint32 `[2]`. Returns uint32 `[*sizes, rows + rows + columns]`: a multiplier and
+    then an offset of each row, and a number of each column.
     """
     import jax.numpy as jnp
 

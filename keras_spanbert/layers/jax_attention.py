@@ -20,8 +20,8 @@ from keras_spanbert.layers.dropout import Dropout, hash_numbers, shard_axes
 def attend_fused(query, key, value, padding_mask, plain):
     """Computes attention with the platform's kernel if there is one, otherwise with `plain`.
 
-    From float `[B, L, N, D]`, the query already scaled, to the same shape. `padding_mask` is bool
-    `[B, L]`, with a true value in each row, or `None`.
+    Query, key, value and result are float `[B, L, N, D]`. The query is already scaled.
+    `padding_mask` is bool `[B, L]`, with a true value in each row, or `None`.
     """
     kernels = {}
     if _is_static(query):

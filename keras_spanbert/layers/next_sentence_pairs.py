@@ -28,9 +28,9 @@ def next_sentence_pairs(
 ):
     """Cuts sequences in two and exchanges the second segments of half of them.
 
-    From `token_ids` int32, `kinds` int8 and `span_marks` int32 `[B, L]` and uniform draws float64
-    `[B, 5]` to the dict that `NextSentencePairs` returns. Below, A and B are the segments of a
-    pair, and a position is a column of the batch, where `[CLS]` is at 0.
+    `token_ids` are int32, `kinds` int8 and `span_marks` int32 `[B, L]`, and `draws` are uniform,
+    float64 `[B, 5]`. Returns the dict of `NextSentencePairs`. Below, A and B are the segments of
+    a pair, and a position is a column of the batch, where `[CLS]` is at 0.
     """
     length = token_ids.shape[1]
     position = np.arange(length, dtype=np.int32)[None, :]

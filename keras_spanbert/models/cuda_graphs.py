@@ -20,8 +20,8 @@ MAX_GRAPHS = 16
 class StepGraphs:
     """Calls a training step, and replays it as a CUDA graph for batches of shapes that recur.
 
-    What the host computed in the captured step is not computed again: rates of dropout, for
-    example, stay as they were. If a step cannot be captured, it is called as usual.
+    The host's part of the captured step is not computed again: rates of dropout, for example,
+    do not change. If a step cannot be captured, it is called as usual.
     """
 
     def __init__(self):

@@ -46,14 +46,38 @@ def decode(
     max_answer_length: int = 30,
     null_threshold: float | None = None,
 ) -> tuple[list, np.ndarray]:
-    """Returns the best answers to each question over all of its windows, as the released script.
+    """Returns the best answers to each question over all of its windows.
 
-    From float logits `[W, L]` and the preprocessor's `windows` to a list of up to `n_best`
-    `{"answer", "score", "start", "end"}` per question, best first, -1 for no answer; and float64,
-    the lead of no answer over the best answer. `null_threshold` is the lead from which there is no
-    answer, `None` for always an answer. A window's candidates pair its `n_best` highest starts and
-    ends inside the context, less than `max_answer_length` tokens apart. A start counts in the
-    window that shows it with the most context. The best of equal texts is kept.
+    A window's candidates pair its `n_best` highest starts and ends. Both must be
+    inside the context, the end must follow the start by less than
+    `max_answer_length` tokens, and the window must be the one that shows the start
+    with the most context. If a question has no candidate, its highest starts and
+    ends inside the context are used. If these starts all come after these ends, the
+    question has no answer. Candidates of all windows are ranked by the sum of both
+    logits, and the best of equal texts is kept. A candidate's score is its softmax
+    probability among the `n_best` of its question. With a threshold, no answer is one
+    of them.
+
+    Args:
+        start_logits: float `[W, L]`.
+        end_logits: float `[W, L]`.
+        windows: dict, from `SpanBertQuestionAnswererPreprocessor.windows`.
+        contexts: list of strings, one per question.
+        n_best: int. Defaults to `20`.
+        max_answer_length: int, in tokens. Defaults to `30`.
+        null_threshold: float. A question has no answer if the logits of no
+            answer, at `[CLS]`, exceed those of the best answer by more than this.
+            Defaults to `None`: always an answer, if the context has one.
+
+    Returns:
+        `(answers, null_scores)`: for each question a list of up to `n_best`
+        `{"answer", "score", "start", "end"}`, best first, with positions in
+        characters, -1 for no answer; and float64, the lead of no answer over the
+        best answer.
+
+    Reference:
+        The decoding of the released script for [Devlin et al.
+        2019](https://arxiv.org/abs/1810.04805), sections 4.2 and 4.3.
     """
     num_questions = len(contexts)
     example = windows["example_index"]
@@ -109,7 +133,7 @@ def _distinct_texts(contexts, example, starts, ends, n_best):
 def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_questions):
     """Returns `Scored`: softmax probabilities among the candidates of each question.
 
-    From `logit`, `question` (ascending) and `rank` by logit among the question's, `[C]`, and
+    `logit`, `question` (ascending) and `rank` by logit among the question's are `[C]`, and
     `null_logits` of no answer `[Q]`. With a threshold, no answer is a candidate too, first if it
     leads by more than that, otherwise by its logit but after the best candidate.
     """
