@@ -267,7 +267,8 @@ class StringInputs:
                 `(x, y)` or `(x, y, sample_weight)`, from a `tf.data.Dataset`, a
                 `keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a
                 generator. A column of Hugging Face `datasets` is like a list, and a
-                whole `Dataset` like a list of dicts.
+                whole `Dataset` like a list of dicts. The numbers of a `ClassLabel`
+                are numbers of the model's classes, whatever its names are.
             y: labels, unless `x` includes them.
             class_weight: dict of class names or numbers to the weights of their rows.
                 Defaults to `None`: all weights are 1.
