@@ -9,7 +9,7 @@ import keras
 from keras_spanbert.distribution.processes import all_gather, to_numpy, without_distribution
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class Distribution:
     """The devices and processes that train together, as returned by `distribute`.
 
@@ -21,6 +21,7 @@ class Distribution:
         part, num_parts: ints. The index of this process's part of each batch,
             and the number of parts.
         num_devices: int. Number of devices that compute, over all processes.
+        strategy: the `tf.distribute.Strategy`, `None` without one.
         feeds_in_loop: bool. Whether `fit` fetches batches between its steps
             instead of in other threads.
     """
@@ -85,8 +86,9 @@ class Distribution:
     def local(self, model: keras.Model, keep: bool = True) -> Iterator[keras.Model]:
         """Yields the model with its present weights, to save or predict in this process alone.
 
-        With a Keras distribution or a TensorFlow strategy, this is a copy, which all processes must
-        make together. `keep` keeps it for the next call. Otherwise it is the model itself.
+        Without a Keras distribution and a TensorFlow strategy, this is the model itself. Otherwise
+        it is a copy, which all processes must make together. `keep` keeps the copy for the next
+        call.
         """
         if keras.distribution.distribution() is None and self.strategy is None:
             yield model

@@ -72,12 +72,13 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
     is_right = is_number(dead_after) and dead_after >= 1
     check_in("dead_after", dead_after, is_right, "at least 1")
     if backend != "tensorflow":
-        # TensorFlow only feeds data then, and would occupy the memory of the GPUs. It may not be
-        # installed, or use them already.
-        with contextlib.suppress(ImportError, RuntimeError):
+        # TensorFlow, if it is installed, only feeds data then, and would occupy the memory of the
+        # GPUs.
+        with contextlib.suppress(ImportError):
             import tensorflow as tf
 
-            tf.config.set_visible_devices([], "GPU")
+            with contextlib.suppress(RuntimeError):  # It is using them already.
+                tf.config.set_visible_devices([], "GPU")
     if mode == "model" and backend != "jax":
         raise ValueError(
             "Model parallelism needs the JAX backend (KERAS_BACKEND=jax). Received: "

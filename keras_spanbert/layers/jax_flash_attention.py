@@ -31,9 +31,9 @@ def supports(shape) -> bool:
 def attend(query, key, value, padding_mask, numbers, rate: float, interpret=False):
     """Computes attention with dropout of its weights, float `[B, L, N, D]` to the same shape.
 
-    16-bit inputs of a shape that `supports` accepts, the query already scaled. `padding_mask` is
-    bool `[B, L]`, with a true value in each row, or `None`. `numbers` are `hash_numbers`
-    `[B, N, 3 L]` of the mask. With `interpret`, JAX operations replace the kernels.
+    The inputs are 16-bit, of a shape that `supports` accepts, and the query is already scaled.
+    `padding_mask` is bool `[B, L]`, with a true value in each row, or `None`. `numbers` are
+    `hash_numbers` `[B, N, 3 L]` of the mask. With `interpret`, JAX operations replace the kernels.
     """
     # Weights, scores and the dropout mask exist only in blocks, and the backward pass computes them
     # again (https://arxiv.org/abs/2307.08691). Blocks without tokens must not give NaN. With a much

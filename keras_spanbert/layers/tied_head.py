@@ -177,7 +177,10 @@ def _is_plain(embedding):
 
 
 def _multiply(x, table):
-    """Returns the products `[..., V]` of `[..., H]` and a table `[V, H]`: 16-bit in float32."""
+    """Returns the products `[..., V]` of vectors `[..., H]` and a table `[V, H]`.
+
+    16-bit vectors are multiplied in 16 bits, also for gradients. The products are then float32.
+    """
     # GPUs and TPUs multiply float32 numbers several times slower.
     if keras.backend.standardize_dtype(x.dtype) not in ("bfloat16", "float16"):
         return ops.matmul(x, ops.transpose(table))

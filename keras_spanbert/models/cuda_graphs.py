@@ -35,7 +35,8 @@ class StepGraphs:
     def __call__(self, step: Callable, data) -> dict:
         """Computes a step, a function of tensors on the GPU that returns a dict of scalar tensors.
 
-        It must do the same in each call. `data` is that structure of arrays or tensors, or `None`.
+        The step must do the same in each call. `data`, its argument, is a structure of arrays or
+        tensors, some of them `None`.
         """
         data = keras.tree.map_structure(
             lambda x: x if x is None or torch.is_tensor(x) else keras.ops.convert_to_tensor(x), data

@@ -170,7 +170,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         untrained = set(self.untrained_heads()).intersection(copied)
         if untrained:
             now = other._head_checksums()
-            other._initial_heads.update({name: now[name] for name in untrained})
+            other._initial_heads.update({n: now[n] for n in untrained.intersection(now)})
         return other
 
     def new_copy(self):

@@ -13,6 +13,8 @@ import keras
 from keras_spanbert.layers.sublayers import flatten_sublayers
 
 _COMMAND = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
+# Exit code of the process if it cannot write its files.
+_CANNOT_WRITE = 74
 
 
 def check_is_registered(model: keras.Model) -> None:
@@ -52,7 +54,7 @@ def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *argu
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if done.returncode == os.EX_IOERR:
+    if done.returncode == _CANNOT_WRITE:
         raise OSError(done.stdout.splitlines()[-1])
     if done.returncode:
         raise RuntimeError(f"The export under TensorFlow failed:\n{done.stdout}")
@@ -63,11 +65,12 @@ def main(
 ) -> None:
     """Runs in the process of `run_on_tensorflow`."""
     model = _registered(class_name).from_preset(preset, dtype=dtype or None)
+    call = getattr(importlib.import_module(module), function)
     try:
-        getattr(importlib.import_module(module), function)(model, *json.loads(arguments))
+        call(model, *json.loads(arguments))
     except OSError as error:
-        print(" ".join(str(error).split()))
-        sys.exit(os.EX_IOERR)
+        print(" ".join(str(error).split()), flush=True)
+        os._exit(_CANNOT_WRITE)  # At once, so that the error is the last line.
 
 
 def _registered(class_name):

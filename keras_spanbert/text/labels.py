@@ -53,7 +53,7 @@ def _is_number(value):
     try:
         with np.errstate(over="ignore"):
             return bool(np.isfinite(np.asarray(value, "float64").astype("float32")).all())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -74,10 +74,10 @@ def _in_graph(labels, names):
     if names is None:
         if labels.dtype.is_floating:
             return tf.cast(labels, tf.float32)
-        found = tf.cast(labels, tf.int32)
-        is_right = tf.cast(found, labels.dtype) == labels
-        rule = "An integer label must be below 2**31. Use floats. Received:"
-        return check_in_graph(found, is_right, rule, labels)
+        values = tf.cast(labels, tf.float64)
+        is_right = (values >= -(2.0**31)) & (values < 2.0**31)
+        rule = "An integer label must fit in 32 bits. Use floats for others. Received:"
+        return check_in_graph(tf.cast(labels, tf.int32), is_right, rule, labels)
     if labels.dtype.is_floating or labels.shape.rank != 1:
         raise ValueError(f"A label must be {known_labels(names)}. Received: {labels!r:.80}")
     labels = tf.cast(labels, tf.int64)

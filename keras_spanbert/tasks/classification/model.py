@@ -359,7 +359,7 @@ class SpanBertTextClassifier(ClassifierTask):
         check_examples(examples)
         if task is not None:
             self.check_task(task)
-        # The scores that `score` can be, the default first. None if it is a mean.
+        # The scores that `score` can be, the default first. There are none if it is a mean.
         known = ("accuracy", "macro_f1")
         if self.multi_label:
             known = ("micro_f1", "macro_f1", "accuracy")

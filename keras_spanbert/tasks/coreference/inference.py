@@ -25,10 +25,10 @@ _OF_TOKENS = ("token_places", "speaker_ids", "segment_index", "overlap_places")
 def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
     """Returns a document's inputs without padding, int32, from the preprocessor's `tensors`.
 
-    `token_ids`, `padding_mask` `[S, L]`, `token_places`, `speaker_ids`, `segment_index` `[T]`,
-    `starts`, `ends` `[N]`, `top_span_mask` `[K]` and `genre` `[]`. With overlap also
-    `overlap_token_ids`, `overlap_padding_mask` `[S + 1, L]` and `overlap_places` `[T]`. If `given`,
-    the gold mentions are the only candidates, and all are kept.
+    They are `token_ids`, `padding_mask` `[S, L]`, `token_places`, `speaker_ids`, `segment_index`
+    `[T]`, `starts`, `ends` `[N]`, `top_span_mask` `[K]` and `genre` `[]`. With overlap there are
+    also `overlap_token_ids`, `overlap_padding_mask` `[S + 1, L]` and `overlap_places` `[T]`. If
+    `given`, the gold mentions are the only candidates, and all are kept.
     """
     mask = tensors["input_mask"]
     is_overlap = "overlap_ids" in tensors
@@ -373,7 +373,7 @@ def extract_spans(
 ) -> dict:
     """Returns the spans of a result of `predict_rows`, each with its best antecedent.
 
-    A dict of arrays `[K]`: `starts` and `ends`, tokens of the document, `mention_scores`,
+    The dict has arrays `[K]`: `starts` and `ends`, tokens of the document, `mention_scores`,
     `best_antecedents` (-1 for none) and `link_scores`, their probabilities among all antecedents
     and none. A chunk begins at `first_token`, and `index` `[M + K]` has the numbers of its spans.
     """

@@ -18,9 +18,10 @@ MAX_TOP_SPANS = 3900
 
 
 def candidate_spans(sentence_map, max_span_width: int, xp=np) -> tuple:
-    """Returns starts and ends, int32 `[N]`, of the spans in one sentence, sorted, ends included.
+    """Returns starts and ends, int32 `[N]`, sorted, of all spans of up to `max_span_width` tokens.
 
-    `sentence_map`, int `[T]`, is the number of each token's sentence.
+    A span does not cross a sentence, and includes its end. `sentence_map`, int `[T]`, is the number
+    of each token's sentence.
     """
     num_tokens = xp.size(sentence_map)
     starts = xp.cumsum(xp.ones_like(sentence_map), dtype=np.int32)[:, None] - 1
@@ -52,8 +53,8 @@ def gather_rows(x, indices):
 def map_in_chunks(function, arrays: list, chunk_size: int, training):
     """Applies a function to chunks of rows, so that it needs only the memory of a chunk.
 
-    It maps a list of arrays `[B, n, ...]` with up to `chunk_size` rows to such an array, or a
-    tuple.
+    The function maps a list of arrays `[B, n, ...]` with up to `chunk_size` rows to such an array,
+    or a tuple of them.
     """
     num_documents, num_rows = ops.shape(arrays[0])[:2]
     # Gradients need the intermediate results.

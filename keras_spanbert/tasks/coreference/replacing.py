@@ -85,8 +85,8 @@ class Mention(NamedTuple):
 def sort_mentions(text: str, clusters: Sequence) -> list[Mention]:
     """Returns the mentions of `resolve`'s clusters in text order, outer ones first, each once.
 
-    Raises `ValueError` if `clusters` are not lists of mentions, main mention first, or a mention's
-    text is not the slice of the text at its position.
+    The main mention of a cluster is its first. Raises `ValueError` if `clusters` are not lists of
+    mentions, or a mention's text is not the slice of the text at its position.
     """
 
     found, mains = {}, set()

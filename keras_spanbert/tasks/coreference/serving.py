@@ -163,11 +163,11 @@ def _cut_into_segments(sizes, sentence_sizes, max_segment_len, with_separators):
 
 
 def _token_to_word_clusters(spans, word_of, singletons):
-    """Does the same as `cluster_mentions`, for a dict of int32 `[K]`.
+    """Does the same as `cluster_mentions`, and returns a dict of int32 `[K]`.
 
-    `first` and `last`, the words of each span; `cluster`, a number that increases in the order of
-    the clusters, -1 for no mention; and `same`, the first span of the cluster that is the same
-    words.
+    It has `first` and `last`, the words of each span; `cluster`, a number that increases in the
+    order of the clusters, -1 for no mention; and `same`, the first span of the cluster that is the
+    same words.
     """
     import tensorflow as tf
 

@@ -137,7 +137,7 @@ def split_text(text: str) -> Sentences:
 
 
 def split(texts) -> Sentences:
-    """Splits texts, a string tensor `[B]` of valid UTF-8, like `split_text`: ragged tensors.
+    """Splits texts, a string tensor `[B]` of valid UTF-8, into ragged tensors, like `split_text`.
 
     Characters that are newer than RE2's Unicode tables can be split differently.
     """

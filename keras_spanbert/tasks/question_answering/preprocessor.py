@@ -40,7 +40,7 @@ Answers = collections.namedtuple(
 def as_answers(answers, contexts) -> Answers:
     """Converts answers in any form to columns. Checks that they are at their positions.
 
-    Raises `ValueError` for others. A graph raises `tf.errors.InvalidArgumentError` when it runs.
+    Raises `ValueError` if one is not, and a graph `tf.errors.InvalidArgumentError` when it runs.
     """
     is_columns = isinstance(answers, dict) and set(answers) == {"text", "answer_start"}
     if is_symbolic(answers):
