@@ -247,6 +247,8 @@ def _document_text(document, place):
         )
     name, part = document["doc_key"], document.get("part")
     if part is not None:
+        rule = "`part` must be a number of up to nine digits"  # See `BEGIN`.
+        check(re.fullmatch(r"\d{1,9}", str(part)), place, rule, part)
         name = name.removesuffix(f"_{int(part)}")
     elif found := re.fullmatch(r"(.*)_(0|[1-9]\d{0,8})", name):
         name, part = found[1], f"{int(found[2]):03d}"

@@ -61,7 +61,7 @@ def check_ids(examples: list[dict], paths=None) -> list[dict]:
     counts = collections.Counter(example["id"] for example in examples if "id" in example)
     twice = next((name for name, n in counts.items() if n > 1), None)
     if twice is not None:
-        shown = paths and ", ".join(map(str, check_paths("paths", paths)))
+        shown = "" if paths is None else ", ".join(map(str, check_paths("paths", paths)))
         start = f"{shown}: an" if shown else "An"
         raise ValueError(f"{start} id must not be repeated. Received: {twice!r} again")
     return examples

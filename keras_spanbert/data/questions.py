@@ -72,7 +72,10 @@ def read_questions(
 
 
 def download(name: str, files: dict, folder: str) -> str:
-    """Returns the path of one of `files`, `{name: (URL, SHA-256)}`, in Keras's cache."""
+    """Returns the path of one of `files`, `{name: (URL, SHA-256)}`, in Keras's cache.
+
+    A file that is not there is downloaded.
+    """
     check_in("name", name, name in files, f"one of {', '.join(files)}")
     url, checksum = files[name]
     return keras.utils.get_file(

@@ -55,10 +55,10 @@ def mask_batches(
 ):
     """Returns a `tf.data.Dataset` of masked batches of blocks, with or without marks of spans.
 
-    With `unigram_counts`, the masks of a row depend on `seed` and the number of the row in whole
-    batches of `batch_size`, of which `batches` has rows from `first_row`. Otherwise the masks of a
-    batch depend on `seed` and the number of the batch, from `first_step`. If the blocks `are_full`,
-    the result has no `padding_mask`, unless the preprocessor pads.
+    With `unigram_counts`, the masks of a row depend on `seed` and the number of the row. Each batch
+    then starts at row `first_row` of a whole batch of `batch_size` rows. Otherwise the masks depend
+    on `seed` and the number of the batch, from `first_step`. If the blocks `are_full`, the result
+    has no `padding_mask`, unless the preprocessor pads.
     """
     import tensorflow as tf
 

@@ -23,9 +23,22 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 
 def build_page(model, name: str = ""):
-    """Builds the page of a model with a preprocessor, `gradio.Blocks`, under a `name`.
+    """Builds the page of a model.
 
-    Raises `ValueError` if the model's class has no page.
+    Args:
+        model: a task whose class has a `demo_page`, with a preprocessor.
+        name: string. The name of the model on the page. Defaults to `""`.
+
+    Returns:
+        `gradio.Blocks`.
+
+    Raises:
+        ValueError: if the model's class has no page.
+
+    Example:
+    ```python
+    build_page(answerer).launch()
+    ```
     """
     if model.demo_page is None:
         raise ValueError(

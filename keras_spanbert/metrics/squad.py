@@ -189,7 +189,7 @@ def _gold_answers(dataset):
     if len(golds) < len(pairs):
         counts = collections.Counter(name for name, _ in pairs)
         name = counts.most_common(1)[0][0]
-        raise ValueError(f"Each question must have an id of its own. Received: {name} twice")
+        raise ValueError(f"Each question must have an id of its own. Received: {name!r} again")
     return golds
 
 

@@ -205,7 +205,10 @@ def _build_model(corpus, vocabulary):
 
 
 def _recorded(corpus, path):
-    """Returns the contents of `corpus.json`, which the run wrote at its start, or new ones."""
+    """Returns the contents of `corpus.json`, which the run wrote at its start, or new ones.
+
+    Raises `ValueError` if the text has changed since then.
+    """
     here = corpus.checksums
     found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
     there = found.get("checksums", {})

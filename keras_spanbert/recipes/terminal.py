@@ -45,14 +45,15 @@ def configure_logging() -> None:
         logging.set_verbosity(logging.WARNING)
     handler = logging.get_absl_handler()
     handler.setFormatter(Formatter(f"{PROGRAM.name}: %(message)s"))
+    handler.addFilter(_redirect_own)
 
-    def redirect_own(record):  # On stderr there is only the line about a mistake.
-        is_note = record.name == "keras_spanbert"
-        if is_note:
-            log(record.getMessage())
-        return not is_note
 
-    handler.addFilter(redirect_own)
+def _redirect_own(record):
+    """Moves our own warnings to stdout. On stderr there is only the line about a mistake."""
+    is_note = record.name == "keras_spanbert"
+    if is_note:
+        log(record.getMessage())
+    return not is_note
 
 
 def stop_on_signals(when: str, clean_up: bool = False) -> None:

@@ -195,6 +195,12 @@ def test_invalid_documents_are_not_written(tmp_path):
     assert not path.exists()
 
 
+def test_a_part_of_more_than_nine_digits_is_not_written(tmp_path):
+    document = {"doc_key": "a", "part": "1234567890", "sentences": [["w"]], "clusters": []}
+    with pytest.raises(ValueError, match="up to nine digits. Received: '1234567890'"):
+        coreference.write_conll(tmp_path / "a.conll", [document])
+
+
 def test_litbank_and_an_empty_document_round_trip(shared_data, tmp_path):
     paths = sorted((shared_data / "data" / "litbank" / "coref" / "conll").glob("*.conll"))
     documents = coreference.read(paths)

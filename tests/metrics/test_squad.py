@@ -173,7 +173,7 @@ def test_missing_entries_are_named():
     with pytest.raises(ValueError, match="`no_answer_scores` must have every question.*no b"):
         metrics.squad(data(a=["x"], b=[]), {}, no_answer_scores={"a": 1.0})
     twice = {"data": data(a=["x"])["data"] * 2}
-    with pytest.raises(ValueError, match="an id of its own. Received: a twice"):
+    with pytest.raises(ValueError, match="an id of its own. Received: 'a' again"):
         metrics.squad(twice, {"a": "x"})
     with pytest.raises(ValueError, match=r"`no_answer_scores\['a'\]` must be a number"):
         metrics.squad(data(a=["x"]), {"a": "x"}, no_answer_scores={"a": np.nan})
