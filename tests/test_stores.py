@@ -145,6 +145,7 @@ def test_local_pipe_is_read():
     os.close(reading)
 
 
+@pytest.mark.long
 def test_corpus_in_a_store_equals_local_corpus(bucket, texts):
     folder = pathlib.Path(texts).parent
     for i, path in enumerate(sorted(folder.iterdir())):
@@ -163,6 +164,7 @@ def test_corpus_in_a_store_equals_local_corpus(bucket, texts):
         Corpus(f"{bucket}/texts")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runner", [None, "DirectRunner"])
 def test_prepared_corpus_in_a_store_equals_local_one(bucket, texts, tmp_path, runner):
     if runner:
