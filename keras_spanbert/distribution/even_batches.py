@@ -66,9 +66,9 @@ def even_batches(model: keras.Model) -> Iterator[None]:
         raise ValueError(_RULE.format(shards=shards, received=received)) from error
 
 
-def pad_to_batch_shards(x, num_rows: int | None):
+def pad_to_batch_shards(x, num_rows: int):
     """Pads arrays with copies of the last row, so that the devices can share the rows evenly."""
-    missing = 0 if num_rows is None else -num_rows % num_batch_shards()
+    missing = -num_rows % num_batch_shards()
     if not missing:
         return x
     rows = np.minimum(np.arange(num_rows + missing), num_rows - 1)
