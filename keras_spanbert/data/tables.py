@@ -27,6 +27,8 @@ _NO_LIMIT = 2**31 - 1
 
 _TABLES = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".jsonlines")
+# The endings of files that `read_examples` reads.
+ENDINGS = tuple(f"{kind}{gz}" for kind in [*_TABLES, *_JSON_LINES] for gz in ["", ".gz"])
 _HINT = " (an argument, or a flag such as --text_column, can give another name)"
 _QUOTED_HINT = ". For cells in quotes, use quoted=True (--quoted_tsv)"
 _QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')

@@ -16,7 +16,7 @@ SHARED_GROUPS = ["Task", "Data", "Model", "Training"]
 class Format:
     """A format of a task's files, and the functions that read it and write --predictions in it."""
 
-    endings: tuple[str, ...]  # In lower case. `()`: any other ending.
+    endings: tuple[str, ...]  # In lower case.
     read: Callable
     write: Callable
     written: tuple[str, ...]  # The endings that --predictions may have.
@@ -27,7 +27,7 @@ def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
     found = {}
     for path in paths:
         ends = path.lower().endswith
-        name = next((n for n, f in formats.items() if not f.endings or ends(f.endings)), None)
+        name = next((n for n, f in formats.items() if ends(f.endings)), None)
         if name is None:
             known = ", ".join(ending for f in formats.values() for ending in f.endings)
             raise ValueError(f"Files must end in {known}. Received: {path}")

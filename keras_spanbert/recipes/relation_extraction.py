@@ -1,6 +1,7 @@
 """`--task=relation_extraction`: predicts the relation of a subject and an object in a text."""
 
 import keras_spanbert as ks
+from keras_spanbert.data import tables
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import (
     INPUTS,
@@ -212,7 +213,7 @@ def _write_columns(examples, found):
 FORMATS = {
     "tacred": Format((".json", ".json.gz"), _read_tacred, _write_dataset, (".txt", ".tsv")),
     "semeval2010": Format((".txt", ".txt.gz"), _read_semeval, _write_dataset, (".txt", ".tsv")),
-    "columns": Format((), _read_columns, _write_columns, columns.EXTENSIONS),
+    "columns": Format(tables.ENDINGS, _read_columns, _write_columns, columns.EXTENSIONS),
 }
 
 RECIPE = Recipe(

@@ -177,6 +177,7 @@ PAIRS = "--objectives=mlm,nsp"
         (CHOICES, ["--choice_columns="], ["`--choice_columns` must be one or more columns"]),
         (CHOICES, ["--eval_data=a.txt"], ["must end in .csv, .tsv", "a.txt"]),
         (TEXTS, ["--eval_data=a.txt"], ["must end in .csv, .tsv", "a.txt"]),
+        ("relation_extraction", ["--eval_data=a.conll"], ["must end in", ".csv", "a.conll"]),
         (CHOICES, ["--sequence_length=4"], ["`--sequence_length` must be at least 5"]),
         (CHOICES, ["--preset="], ["--task=multiple_choice needs --preset"]),
         (CLUSTERS, ["--train_data=a.txt"], ["--train_data", "documents with clusters"]),
