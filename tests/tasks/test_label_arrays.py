@@ -50,8 +50,8 @@ def with_label(batch, output, value):
 
 
 class Rows(keras.utils.PyDataset):
-    def __init__(self, batch):
-        super().__init__()
+    def __init__(self, batch, **kwargs):
+        super().__init__(**kwargs)
         self.batch = batch
 
     def __len__(self):
@@ -92,6 +92,13 @@ def test_labels_in_streams_are_checked(task):
             model.fit(stream, verbose=0)
     with pytest.raises(tf.errors.InvalidArgumentError, match=match.replace("'", r"\\?'")):
         model.fit(tf.data.Dataset.from_tensor_slices(wrong).batch(16), verbose=0)
+
+
+@pytest.mark.once("torch")
+def test_arrays_from_other_processes_are_not_checked():
+    model, batch = build("texts")
+    rows = Rows(pack(batch), use_multiprocessing=True)
+    assert model.preprocess_stream("py_dataset", rows) is rows
 
 
 def test_labels_without_weight_are_not_checked(task):
