@@ -65,7 +65,7 @@ def build_training(model: keras.Model, batch) -> None:
 
 
 def forget_metrics(model: keras.Model) -> None:
-    """Removes the metrics of the last `compile`, which Keras keeps if the next one has none."""
+    """Removes the metrics of the last `compile`. Keras keeps them if the next call names none."""
     model._compile_metrics = None
 
 

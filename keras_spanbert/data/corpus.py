@@ -33,11 +33,11 @@ from keras_spanbert.data.text_files import (
     read_documents,
 )
 from keras_spanbert.data.training_stream import SPLITS, BlockDatasets, check_corpus
+from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
 _BLOCKS_VERSION = 2
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Number of characters that are passed to the trainer of vocabularies at once.
 _TRAIN_CHARACTERS = 1 << 16
 

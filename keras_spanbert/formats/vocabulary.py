@@ -7,7 +7,7 @@ from keras_spanbert import cache, files
 
 _SPECIAL = re.compile(r"\[.*\]")
 # Every vocabulary has these. Whether they are found in texts is an argument of the tokenizer.
-_BUILT_IN = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def read_vocabulary(path: str) -> list[str] | None:
@@ -51,7 +51,7 @@ def read_added_tokens(
     added, left_out, notes = {}, [], []
     for entry in sorted(_entries(path), key=lambda entry: (entry["id"] is None, entry["id"] or 0)):
         token, number = entry["content"], entry["id"]
-        if token in _BUILT_IN:
+        if token in SPECIAL_TOKENS:
             continue
         expected = ids.setdefault(token, len(ids))
         if number not in (None, expected):

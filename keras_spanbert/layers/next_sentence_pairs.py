@@ -125,7 +125,7 @@ def _starts(xp, kinds, inner):
 
 
 def _last(xp, flags, position):
-    """Returns the last position with a flag, or 1 if no position has one."""
+    """Returns the last position with a flag, or 1 without flags."""
     return int32(xp, xp.max(xp.where(flags, position, 1), axis=1, keepdims=True))
 
 

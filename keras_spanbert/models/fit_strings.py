@@ -193,7 +193,7 @@ class StringInputs:
         return self.preprocess_stream(kind, x, is_training, needs_labels), None, None, False
 
     def preprocess_stream(self, kind: str, stream, is_training=False, needs_labels=True):
-        """Converts the batches of a stream of a `kind` to arrays, in a stream of that kind."""
+        """Returns a stream of the same `kind` with the batches converted to arrays."""
         if kind == "dataset":
             is_distributed = not hasattr(stream, "map")
             if kind_of(stream.element_spec) == "arrays":

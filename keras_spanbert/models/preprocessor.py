@@ -147,7 +147,7 @@ def _as_batch(x):
 
 
 def as_weights(sample_weight, rows, noun: str = "row"):
-    """Returns the weights of N rows as float32 `[N]`. Raises `ValueError` for others."""
+    """Returns weights as float32 `[N]`. Raises `ValueError` if they are not a number per row."""
     if is_symbolic(sample_weight):
         import tensorflow as tf
 

@@ -162,13 +162,12 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
         """
         parts = {"backbone": self.backbone, "preprocessor": self.preprocessor}
         other = (cls or type(self)).from_config({**self.get_config(), **parts, **changes})
-        mine = self.head_layers()
-        layers = mine if layers is None else layers
-        copied = [name for name in other.head_layers() if name in mine and name in layers]
+        mine, theirs = self.head_layers(), other.head_layers()
+        copied = (mine.keys() & theirs.keys()).intersection(mine if layers is None else layers)
         for name in copied:
-            other.head_layers()[name].set_weights(mine[name].get_weights())
-        untrained = set(self.untrained_heads()).intersection(copied)
-        if untrained:
+            theirs[name].set_weights(mine[name].get_weights())
+        untrained = copied.intersection(self.untrained_heads())
+        if untrained:  # A copy of random weights is random too.
             now = other._head_checksums()
             other._initial_heads.update({n: now[n] for n in untrained.intersection(now)})
         return other

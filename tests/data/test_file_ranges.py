@@ -12,10 +12,11 @@ from data_files import write
 
 import keras_spanbert as ks
 from keras_spanbert.data import text_files
-from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
+from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import prepare
 from keras_spanbert.data.prepared.writer import _jobs
 from keras_spanbert.data.text_files import WHOLE_FILE, find_ranges, read_documents, read_json_lines
+from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 
 WORDS = ["one", "two", "three", "größer", "漢", "字"]
 LENGTH = 11

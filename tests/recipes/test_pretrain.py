@@ -15,7 +15,8 @@ from train_script import TIMEOUT, check_error, run, run_in_process, start
 
 import keras_spanbert as ks
 from keras_spanbert import files
-from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
+from keras_spanbert.data.corpus import Corpus
+from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 from keras_spanbert.recipes import pretrain
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.runs import reports

@@ -167,3 +167,10 @@ def test_missing_package_is_named(package, tmp_path, monkeypatch):
     message = rf"needs the package {package}, .*: pip install keras-spanbert\[onnx\]$"
     with pytest.raises(ImportError, match=message):
         model.export(tmp_path / "model.onnx", format="onnx")
+
+
+@pytest.mark.once("torch")
+def test_errors_of_the_disk_come_back_from_the_process_that_exports(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=f"Not a directory: '{tmp_path}/file/a.onnx'"):
+        backbone().export(tmp_path / "file" / "a.onnx", format="onnx", verbose=False)

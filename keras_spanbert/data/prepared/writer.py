@@ -111,7 +111,7 @@ def _new_folder(path):
     if stores.is_local(path):
         with files.new_folder(path) as folder:
             yield folder
-            files.remove_partial(folder)  # Of workers that were killed.
+            files.remove_partial(folder)  # Workers that were killed leave them.
         return
     try:
         yield path
