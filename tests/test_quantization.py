@@ -1,12 +1,10 @@
 """Models with quantized layers work, save and load on every backend."""
 
-import pickle
-from copy import deepcopy
-
 import keras
 import numpy as np
 import pytest
 import tiny_classifier
+from saved_copies import copies
 from tiny_models import V, answerer, outputs, pretrainer
 from tiny_tasks import TASKS
 
@@ -19,23 +17,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method"),
     pytest.mark.filterwarnings(r"ignore:[\s\S]*The use of `x.T`"),
 ]
-
-
-def copies(model, folder) -> dict:
-    """Returns a copy of a backbone or task for each way to save it, by name of the way."""
-    cls = type(model)
-    model.save_to_preset(folder / "preset")
-    model.save(folder / "model.keras")
-    model.save_weights(folder / "model.weights.h5")
-    with_weights = cls.from_preset(str(folder / "preset"), load_weights=False)
-    with_weights.load_weights(folder / "model.weights.h5")
-    return {
-        "save_to_preset": cls.from_preset(str(folder / "preset")),
-        "save": keras.models.load_model(folder / "model.keras"),
-        "save_weights": with_weights,
-        "pickle": pickle.loads(pickle.dumps(model)),
-        "deepcopy": deepcopy(model),
-    }
 
 
 def quantized(model):

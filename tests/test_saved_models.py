@@ -2,8 +2,13 @@
 
 import functools
 import pathlib
+import pickle
+import shutil
+from copy import deepcopy
 
+import keras
 import pytest
+from saved_copies import copies
 
 import keras_spanbert as ks
 
@@ -64,6 +69,45 @@ def tag(text):
 )
 def test_presets_give_expected_answers(ask, text, expected):
     assert ask(text) == expected
+
+
+ASK = {
+    "coreference-litbank": lambda model: model.resolve("Anna met Tom. He had lost his coat."),
+    "encoder-english": lambda model: model.fill("He shook his [MASK] and left.", top_k=3),
+    "entities-litbank": lambda model: model.tag("The captain left Nantucket."),
+    "question-answering-squad": lambda model: model.answer("When was it opened?", BRIDGE, top_k=3),
+}
+
+
+def assert_same(found, expected, way="saved"):
+    """Compares answers. The rounding of sums can depend on the address of an array."""
+    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
+        is_float = isinstance(other, float)
+        assert one == (pytest.approx(other, abs=1e-5) if is_float else other), way
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("without_collections")
+@pytest.mark.parametrize("name", CLASSES)
+def test_loaded_presets_can_be_saved_and_copied(name, tmp_path):
+    preset = tmp_path / "in place"
+    shutil.copytree(SAVED_MODELS / name, preset)
+    model = CLASSES[name].from_preset(str(preset))
+    ask, card = ASK[name], (preset / "README.md").read_text()
+    expected = ask(model)
+    names = sorted(path.name for path in preset.rglob("*"))
+    model.save_to_preset(preset)
+    assert sorted(path.name for path in preset.rglob("*")) == names
+    assert (preset / "README.md").read_text() == card
+    assert_same(ask(CLASSES[name].from_preset(str(preset))), expected)
+    for way, copy in copies(model, tmp_path).items():
+        assert_same(ask(copy), expected, way)
+    model.preprocessor.save_to_preset(preset)
+    copy = type(model.preprocessor).from_preset(str(preset))
+    for other in [copy, pickle.loads(pickle.dumps(copy)), deepcopy(copy)]:
+        assert other.get_config() == model.preprocessor.get_config()
+        assert list(other.tokenizer("Anna left.")) == list(copy.tokenizer("Anna left."))
 
 
 @pytest.mark.once

@@ -157,6 +157,6 @@ def test_mistakes_are_named(folder, capsys, caplog, monkeypatch, task, preset, f
     monkeypatch.chdir(folder)
     usual = [f"--task={task}", f"--preset={task}/{preset}", "--output=out", *MODULES[task][1]]
     check_fails(capsys, [*usual, *flags], *values)
-    if task == CHOICES:  # Mistakes in the data are told before a missing head.
+    if task == CHOICES:  # Mistakes in the data are reported before a missing head.
         assert "random weights" not in caplog.text
     assert not (folder / "out").exists()
