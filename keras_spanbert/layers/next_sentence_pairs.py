@@ -224,6 +224,7 @@ class NextSentencePairs(TokenLayer):
         appendix A.2, and the released `create_pretraining_data.py`.
     """
 
+    least_rows, least_length = 2, 5
     shape_rule = (
         "of shape [B, L], with a static L of at least 5 and B of at least 2, because half of the "
         "rows take their second segment from another row"
@@ -291,9 +292,6 @@ class NextSentencePairs(TokenLayer):
 
     def call(self, token_ids, seed=None, span_marks=None, first_row=0):
         return self.run(self._pairs, token_ids, seed, first_row, span_marks)
-
-    def fits(self, shape) -> bool:
-        return len(shape) == 2 and shape[0] != 1 and (shape[1] or 0) >= 5
 
     def _pairs(self, xp, token_ids, seed, first_row, span_marks):
         if token_ids.shape[0] is None:

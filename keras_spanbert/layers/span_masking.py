@@ -144,6 +144,7 @@ class SpanMasking(TokenLayer):
         and 6.1. The sampling follows the released code.
     """
 
+    ranks = (1, 2)
     shape_rule = (
         "of shape [B, L] or [L], with a static L above 0. With `padded_batch`, set "
         "`padded_shapes=[L]`"
@@ -252,9 +253,6 @@ class SpanMasking(TokenLayer):
             unigram_counts = unigram_stops(unigram_counts, self.kinds != _SPECIAL)
         return self.run(self._masks, token_ids, seed, first_row, span_marks, unigram_counts)
 
-    def fits(self, shape) -> bool:
-        return len(shape) in (1, 2) and bool(shape[-1])
-
     def num_predictions(self, sequence_length: int) -> int:
         """Returns the number M of slots for masked tokens in a sequence of this length."""
         check_counts(sequence_length=sequence_length)
@@ -286,9 +284,14 @@ class SpanMasking(TokenLayer):
 
     def _sizes(self, length):
         """Returns a sequence's numbers of candidate spans, masked tokens and uniform draws."""
-        num_candidates = span_masks.num_candidates(
-            length, self.mask_rate, self.length_probabilities
-        )
+        mean_length = self.length_probabilities @ np.arange(1, len(self.length_probabilities) + 1)
+        # With a fraction f already masked, a draw masks about (1 - f) * (1 - f) * mean_length new
+        # tokens. The integral over f from 0 to the rate is the odds of the rate.
+        odds = self.mask_rate / max(1.0 - self.mask_rate, 1.0 / length)
+        expected = length * odds / mean_length
+        # The number needed has a standard deviation of at most about 0.8 sqrt(its mean). So fewer
+        # than 1 in 10,000 sequences do not fill their budget. Two more candidates then fill it.
+        num_candidates = min(math.ceil(expected + 3.5 * math.sqrt(expected)), length)
         num_drawn = self.max_predictions or math.ceil(self.mask_rate * length)
         is_linguistic = self.scheme in LINGUISTIC_SCHEMES
         num_draws = span_masks.draws_per_sequence(num_candidates, num_drawn, is_linguistic)

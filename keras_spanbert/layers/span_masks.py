@@ -16,7 +16,6 @@ M = masked positions per sequence (static, padded).
 """
 
 import functools
-import math
 import operator
 
 import numpy as np
@@ -35,10 +34,6 @@ from keras_spanbert.layers.array_functions import (
     true_indices,
 )
 
-# The number of candidates needed has a standard deviation of at most about
-# 0.8 sqrt(its mean). With this many spare candidates, fewer than 1 in 10,000 sequences
-# do not fill their budget. Two more candidates then fill it.
-_SPARE_ROOTS = 3.5
 # Number of spans in a set that is stored in one int64.
 _BITS = 62
 
@@ -57,17 +52,6 @@ def span_lengths(xp, draws, length_probabilities):
     """Returns span lengths in words, int32, from uniform draws of rank 2."""
     more_words = np.cumsum(length_probabilities)[:-1] <= draws[:, :, None]
     return 1 + xp.sum(more_words, axis=2, dtype=np.int32)
-
-
-def num_candidates(sequence_length: int, mask_rate: float, length_probabilities: np.ndarray) -> int:
-    """Returns the number of candidate spans that fill the budget of a sequence."""
-    mean_length = length_probabilities @ np.arange(1, len(length_probabilities) + 1)
-    # With a fraction f already masked, a draw masks about (1 - f) * (1 - f) * mean_length new
-    # tokens. The integral over f from 0 to the rate is the odds of the rate.
-    odds = mask_rate / max(1.0 - mask_rate, 1.0 / sequence_length)
-    expected = sequence_length * odds / mean_length
-    enough = math.ceil(expected + _SPARE_ROOTS * math.sqrt(expected))
-    return min(enough, sequence_length)
 
 
 def draws_per_sequence(

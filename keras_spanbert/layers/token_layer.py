@@ -15,10 +15,12 @@ from keras_spanbert.layers.stateless_random import check_draws, tensorflow
 class TokenLayer(keras.layers.Layer):
     """A layer that changes batches of token ids with NumPy, and in `tf.data` with TensorFlow.
 
-    A class defines `fits`, which checks shapes, and `shape_rule`, a text about them. Calls without
+    A class defines the shapes that it takes, and `shape_rule`, a text about them. Calls without
     a `seed` use that of the constructor, by default a random one.
     """
 
+    ranks: tuple[int, ...] = (2,)
+    least_rows, least_length = 0, 1
     shape_rule: str
 
     def __init__(self, vocabulary_size: int, seed=None, **kwargs):
@@ -60,10 +62,6 @@ class TokenLayer(keras.layers.Layer):
                 )
             self.kinds[ids] = kind
 
-    def fits(self, shape) -> bool:
-        """Returns whether the layer accepts token ids of a shape."""
-        raise NotImplementedError
-
     def run(self, function, token_ids, seed, first_row, *args) -> dict:
         """Calls `function(xp, token_ids, seed, first_row, *args)`, which returns a dict of arrays.
 
@@ -77,10 +75,13 @@ class TokenLayer(keras.layers.Layer):
 
             function = tf.autograph.experimental.do_not_convert(function)
         token_ids = as_array(xp, "token_ids", token_ids)
-        if not has_integers(token_ids) or not self.fits(token_ids.shape):
+        shape = tuple(token_ids.shape)
+        fits = len(shape) in self.ranks and (shape[-1] or 0) >= self.least_length
+        # An empty batch has no row to change. The size of a graph's batch may be unknown.
+        if not has_integers(token_ids) or not fits or 0 < (shape[0] or 0) < self.least_rows:
             raise ValueError(
                 f"`token_ids` must be integers {self.shape_rule}. Received: "
-                f"dtype={token_ids.dtype}, shape={tuple(token_ids.shape)}"
+                f"dtype={token_ids.dtype}, shape={shape}"
             )
         if not is_graph and token_ids.size:
             least, most = token_ids.min(), token_ids.max()
