@@ -3,9 +3,7 @@
 import collections
 from collections.abc import Iterator
 
-import numpy as np
-
-from keras_spanbert.checks import accepts_datasets, check_flags
+from keras_spanbert.checks import accepts_datasets, check_flags, to_python
 from keras_spanbert.metrics.counts import precision_recall_f1
 
 # Prefixes of tags and their meaning: BILOU writes L- and U- where IOBES writes E- and S-.
@@ -84,10 +82,10 @@ def entities(gold, predicted, strict: bool = False) -> dict:
 
 
 def _sentences(name, sentences):
-    kinds = (list, tuple, np.ndarray)
-    if not isinstance(sentences, kinds) or not all(isinstance(tags, kinds) for tags in sentences):
+    rows = to_python(sentences)
+    if not isinstance(rows, list) or not all(isinstance(tags, list) for tags in rows):
         raise ValueError(f"`{name}` must be a list of lists of tags. Received: {sentences!r:.80}")
-    return sentences
+    return rows
 
 
 def read_tags(tags, strict: bool = False, place: str = "tags") -> Iterator[tuple[str, int, int]]:

@@ -66,6 +66,11 @@ def check() -> None:
                 "`--preset` must be a preset or a checkpoint. Received: "
                 f"{format_flags('preset')}, which does not exist"
             )
+        config = stores.join(FLAGS.preset, "config.json")
+        if FLAGS["sequence_length"].present and files.is_file(config):
+            longest = _longest(files.read_json(config))
+            is_right = longest is None or FLAGS.sequence_length <= longest
+            check_value("sequence_length", is_right, f"at most the preset's {longest}")
     find_recipe(FLAGS.task).check()
     # The flags of a resumed run were checked at its start. Since then, the user may have turned off
     # something that they apply to, such as predictions.
@@ -75,6 +80,15 @@ def check() -> None:
             refuse(condition.rule.format(name), name, *condition.reasons)
     if FLAGS.preset:  # It keeps its own settings.
         set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
+
+
+def _longest(config):
+    """Returns the number of positions in the `config.json` of a preset or of `transformers`."""
+    # Other checkpoints give it when the model is built.
+    arguments = config.get("config", config)
+    names = ("max_sequence_length", "max_position_embeddings")
+    found = [arguments.get(name) for name in names] if isinstance(arguments, dict) else []
+    return next((value for value in found if type(value) is int), None)
 
 
 # === Flags without effect ===

@@ -180,13 +180,14 @@ def new_tokenizer(corpus, vocabulary: str | None = None):
     if vocabulary is None:
         log(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
         vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
-    return _tokenizer(vocabulary, FLAGS.lowercase)
+    added_tokens = None if FLAGS.vocabulary else getattr(corpus, "added_tokens", None)
+    return _tokenizer(vocabulary, FLAGS.lowercase, added_tokens)
 
 
-def _tokenizer(vocabulary, lowercase):
+def _tokenizer(vocabulary, lowercase, added_tokens=None):
     """Returns a tokenizer. Errors about a --vocabulary file have its name."""
     try:
-        return ks.SpanBertTokenizer(vocabulary, lowercase=lowercase)
+        return ks.SpanBertTokenizer(vocabulary, lowercase=lowercase, added_tokens=added_tokens)
     except ValueError as error:
         if not FLAGS.vocabulary:
             raise

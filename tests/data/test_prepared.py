@@ -211,6 +211,16 @@ def test_error_for_another_model_names_the_difference(folder, length, tokens, lo
         PreparedCorpus(folder).prepared(ks.SpanBertPretrainerPreprocessor(tokenizer, length))
 
 
+def test_added_tokens_are_recorded(corpus, folder, tmp_path):
+    more = ks.SpanBertTokenizer(VOCABULARY, added_tokens={VOCABULARY[-1]: True})
+    written = prepare(corpus, more, LENGTH, str(tmp_path / "p"))
+    assert written.tokenizer().added_tokens == more.added_tokens
+    preprocessor = ks.SpanBertPretrainerPreprocessor(more, LENGTH)
+    PreparedCorpus(str(tmp_path / "p")).prepared(preprocessor)
+    with pytest.raises(ValueError, match=r"added_tokens=\{'.*': True\}. Received: .*tokens=\{\}"):
+        PreparedCorpus(folder).prepared(preprocessor)
+
+
 def test_invalid_folders_and_arguments_are_named(corpus, tokenizer, folder, tmp_path):
     before = sorted(os.listdir(folder))
     with pytest.raises(ValueError, match="must be new or empty"):

@@ -1,6 +1,7 @@
 import json
 import math
 
+import keras
 import numpy as np
 import pytest
 
@@ -61,6 +62,7 @@ def test_scores_computed_by_hand():
 
 def test_class_names_and_indices_are_equivalent():
     labels = ["neutral", "contradiction", "entailment"]
-    assert metrics.glue("mnli", labels, np.array([2, 0, 0]))["accuracy"] == pytest.approx(2 / 3)
+    for predictions in [np.array([2, 0, 0]), keras.ops.convert_to_tensor([2, 0, 0])]:
+        assert metrics.glue("mnli", labels, predictions)["accuracy"] == pytest.approx(2 / 3)
     assert metrics.glue("QNLI", ["entailment", "not_entailment"], [0, 1]) == {"accuracy": 1.0}
     assert metrics.glue("sst2", ["0", "1"], [0, 1]) == {"accuracy": 1.0}

@@ -1,6 +1,7 @@
 import json
 import math
 
+import keras
 import pytest
 
 from keras_spanbert import metrics
@@ -15,6 +16,13 @@ def test_reference_predictions_get_the_expected_scores(shared_data):
     for case in cases:
         scores = metrics.relation(case["gold"], case["predictions"], no_relation=0)
         assert scores == pytest.approx({kind: 100 * case["result"][kind] for kind in KINDS})
+
+
+def test_class_indices_can_be_tensors():
+    labels, predictions = (keras.ops.convert_to_tensor(x) for x in ([0, 1, 2, 2], [1, 1, 2, 0]))
+    scores = metrics.relation(labels, predictions, no_relation=0)
+    assert scores == pytest.approx(dict.fromkeys(KINDS, 200 / 3))
+    assert {type(score) for score in scores.values()} == {float}
 
 
 def read(path):

@@ -43,6 +43,8 @@ class PreparedCorpus(BlockDatasets):
         min_tokens: int, see `Corpus.blocks`.
         vocabulary: list of tokens.
         lowercase: bool.
+        added_tokens: dict, see `SpanBertTokenizer`. `None` if an old version wrote the
+            folder, which did not record them.
         cross_documents: bool, see `Corpus`.
         files: list of strings, paths of the shards.
         checksums: dict from each file to its SHA-256 sum.
@@ -83,7 +85,8 @@ class PreparedCorpus(BlockDatasets):
         self.min_tokens = manifest["min_tokens"]
         self.vocabulary = manifest["vocabulary"]
         self.lowercase = manifest["lowercase"]
-        # Folders written by old versions lack this value.
+        # Folders written by old versions lack these values.
+        self.added_tokens = manifest.get("added_tokens")
         self.cross_documents = manifest.get("cross_documents", False)
         self._counts = np.array(manifest["counts"])
         self._shards = manifest["shards"]
@@ -108,7 +111,9 @@ class PreparedCorpus(BlockDatasets):
 
     def tokenizer(self) -> SpanBertTokenizer:
         """Returns the tokenizer that the corpus was prepared with."""
-        return SpanBertTokenizer(self.vocabulary, lowercase=self.lowercase)
+        return SpanBertTokenizer(
+            self.vocabulary, lowercase=self.lowercase, added_tokens=self.added_tokens
+        )
 
     def num_blocks(self, split: str = "train") -> int:
         """Returns the number of blocks of a split: `"train"`, `"held_out"` or `"all"`."""
@@ -163,11 +168,13 @@ class PreparedCorpus(BlockDatasets):
                 f"A prepared corpus must have the model's sequence length, {sequence_length}. "
                 f"Prepare it again. Received: {self.path}, with {self.sequence_length}"
             )
-        if tokenizer.lowercase != self.lowercase:
-            raise ValueError(
-                f"A prepared corpus must have the model's tokenizer, lowercase="
-                f"{tokenizer.lowercase}. Received: {self.path}, lowercase={self.lowercase}"
-            )
+        for name in ["lowercase", "added_tokens"]:
+            mine, other = getattr(self, name), getattr(tokenizer, name)
+            if mine not in (None, other):
+                raise ValueError(
+                    f"A prepared corpus must have the model's tokenizer, {name}={other}. Received: "
+                    f"{self.path}, {name}={mine}"
+                )
         tokens = itertools.zip_longest(self.vocabulary, tokenizer.get_vocabulary())
         for i, (mine, other) in enumerate(tokens):
             if mine != other:

@@ -95,6 +95,7 @@ def prepare(
             "sequence_length": sequence_length,
             "min_tokens": min_tokens,
             "lowercase": tokenizer.lowercase,
+            "added_tokens": dict(tokenizer.added_tokens),
             "cross_documents": corpus.cross_documents,
             "vocabulary": tokenizer.get_vocabulary(),
             "counts": counts.tolist(),
