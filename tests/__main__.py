@@ -1,4 +1,4 @@
-"""Runs the tests on every backend, in six jobs, two at a time.
+"""Runs the tests on every backend, in seven jobs, two at a time.
 
     python -m tests                     all tests but those marked `long`
     python -m tests --long              the tests marked `long`
@@ -23,15 +23,20 @@ BACKENDS = ("tensorflow", "jax", "torch")
 SLOTS = 2
 # Tests that start runs, processes or exports. They take as long as all others.
 RUNS = ("tests/distribution", "tests/recipes", "tests/serving", "tests/runs")
-PATHS = {"runs": RUNS, "all others": tuple(f"--ignore={folder}" for folder in RUNS)}
+# Tests of the documentation, which run its examples.
+DOCS = ("tests/test_docs.py",)
+PATHS = {
+    "docs": DOCS,
+    "runs": RUNS,
+    "all others": tuple(f"--ignore={path}" for path in (*DOCS, *RUNS)),
+}
 # The longest jobs start first, so that both slots end at about the same time.
 ORDER = {
-    "not long": [("all others", BACKENDS), ("runs", BACKENDS)],
+    "not long": [("all others", BACKENDS), ("runs", BACKENDS), ("docs", ["torch"])],
     "long": [
-        ("all others", ["tensorflow"]),
-        ("runs", ["tensorflow", "jax"]),
-        ("all others", ["torch"]),
-        ("runs", ["torch"]),
+        ("docs", ["torch"]),
+        ("all others", ["tensorflow", "torch"]),
+        ("runs", ["torch", "jax", "tensorflow"]),
         ("all others", ["jax"]),
     ],
 }
