@@ -59,8 +59,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
     """Reads and checks MRQA files: JSON lines, plain or gzip.
 
     Training uses the gold span that comes first in the context, as in the
-    released SpanBERT. Scoring uses all gold texts. If the span of a question is
-    not in the context, the question is left out of training. A warning counts
+    released SpanBERT. Scoring uses all gold texts. If a question has answers but no
+    span, or its span is not in the context, it is left out of training. A warning counts
     these questions and names the first.
 
     Args:
@@ -100,8 +100,10 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
                 is_pair = isinstance(span, list) and [type(x) for x in span] == [int, int]
                 check(is_pair, place, "a span must be two integers, `[start, end]`", span)
                 spans.append(span)
+        if not golds:
+            return None, None
         if not spans:
-            return None, golds or None
+            return {"text": golds[0], "answer_start": -1}, golds
         start, end = min(spans)
         is_inside = 0 <= start <= end < len(context)
         covered = context[start : end + 1] if is_inside else ""

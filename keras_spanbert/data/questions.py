@@ -55,7 +55,8 @@ def read_questions(
         if answer is not None and for_training:
             gold, at = answer["text"], answer["answer_start"]
             if at < 0 or not gold or not context.startswith(gold, at):
-                misplaced.append(f"{where}: {gold!r} is not at character {at}")
+                found = f"is not at character {at}" if at >= 0 else "has no place in the context"
+                misplaced.append(f"{where}: {gold!r} {found}")
                 if strict:
                     raise ValueError(
                         f"An answer must be at its place in the context. Received: {misplaced[0]}"

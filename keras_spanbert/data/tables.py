@@ -235,8 +235,10 @@ class Row:
         if not is_regression:
             return self._label(name, value, labels)
         try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+            # Python would read "1_0" as 10.
+            is_number = not isinstance(value, bool) and "_" not in str(value)
+            number = float(value) if is_number else math.nan
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         self.check(math.isfinite(number), name, "be a finite number", value)
         return number

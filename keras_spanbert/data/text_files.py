@@ -296,6 +296,8 @@ def _parse_json(text, path, line=1):
         received = f"{error.msg}, column {error.colno}"
     except RecursionError:
         received = "lists nested too deeply"
+    except ValueError as error:  # A number with thousands of digits.
+        received = str(error)
     raise ValueError(f"{path}, line {line}: must be JSON. Received: {received}")
 
 

@@ -7,7 +7,13 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_counts, check_range
+from keras_spanbert.checks import (
+    accepts_datasets,
+    check_counts,
+    check_in,
+    check_range,
+    is_integer,
+)
 from keras_spanbert.data.batches import Batches, predict_by_length
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.models.backbone import POOLER
@@ -99,9 +105,11 @@ class ClassifierTask(SpanBertTask):
             )
         if known is None:
             return load(**given)
-        # If one of the two has no names for its labels, only the number of labels must match.
+        # If one of the two has no names for its labels, only the number of labels must match. The
+        # same names in another order are other labels.
         is_unnamed = _are_numbers(known) or _are_numbers(wanted or [])
-        is_same = wanted is None or known == wanted or (is_unnamed and len(known) == len(wanted))
+        is_renamed = is_unnamed and len(known) == len(wanted or []) and {*known} != {*wanted}
+        is_same = wanted is None or known == wanted or is_renamed
         kept = {n: v for n, v in own.items() if not wanted or n not in of_labels}
         if is_same and cls.head_kind({**kept, **given}) == cls.head_kind(own):
             return load(**given)
@@ -156,6 +164,25 @@ class ClassifierTask(SpanBertTask):
     def label_limits(self, x) -> dict:
         names = self.label_names()
         return {"": (len(names), f"A label must be {known_labels(names)}")}
+
+    def number_class_weight(self, class_weight: dict) -> dict:
+        check_in("class_weight", class_weight, isinstance(class_weight, dict), "a dict")
+        names = self.label_names() or []
+        found = {}
+        for key, weight in class_weight.items():
+            number = names.index(key) if key in names else key
+            if not is_integer(number) or number < 0 or (names and number >= len(names)):
+                raise ValueError(
+                    "The keys of `class_weight` must be class names or numbers. Received: "
+                    f"{key!r}, with the class names {names}"
+                )
+            if number in found:
+                raise ValueError(
+                    f"`class_weight` must not name a class twice. Received: {class_weight}"
+                )
+            check_range("[0, inf)", **{f"class_weight[{key!r}]": weight})
+            found[int(number)] = weight
+        return found
 
     # === Strings ===
     def check_preprocessor(self) -> None:

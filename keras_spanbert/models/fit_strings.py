@@ -5,7 +5,6 @@ A batch is `x`, `(x, y)` or `(x, y, sample_weight)`, as in Keras. A model takes 
 """
 
 import collections.abc
-import numbers
 import sys
 from collections.abc import Callable
 
@@ -138,17 +137,12 @@ class StringInputs:
         """Returns `class_weight` with the numbers of classes instead of their names.
 
         Raises:
-            ValueError: if a key is neither a class name nor an integer, or the model
-                does not support `class_weight`.
+            ValueError: if the model does not support `class_weight`, or it is wrong.
         """
-        names = list(getattr(self.preprocessor, "label_names", None) or [])
-        for key in class_weight:
-            if key not in names and not isinstance(key, numbers.Integral):
-                raise ValueError(
-                    "The keys of `class_weight` must be class names or numbers. Received: "
-                    f"{key!r}, with the class names {names}"
-                )
-        return {names.index(k) if k in names else k: w for k, w in class_weight.items()}
+        raise ValueError(
+            f"`class_weight` must be None for this {type(self).__name__}, whose rows do not have "
+            f"one class each. Received: class_weight={class_weight!r:.80}"
+        )
 
     def _prepare(
         self,
@@ -270,7 +264,8 @@ class StringInputs:
                 whole `Dataset` like a list of dicts. The numbers of a `ClassLabel`
                 are numbers of the model's classes, whatever its names are.
             y: labels, unless `x` includes them.
-            class_weight: dict of class names or numbers to the weights of their rows.
+            class_weight: dict of class names or numbers to the weights of their rows,
+                numbers of at least 0. Classes that it leaves out have weight 1.
                 Defaults to `None`: all weights are 1.
             validation_split: float. Fraction of the rows to validate on, taken from
                 the end. Defaults to `0.0`.
@@ -284,8 +279,9 @@ class StringInputs:
 
         Raises:
             ValueError: if `x` is of another kind or has no rows, `x` has strings but
-                the model has no preprocessor, a label is not one of the model's, or
-                `class_weight` is given but the model does not support it.
+                the model has no preprocessor, a label is not one of the model's,
+                `class_weight` is given but the rows do not have one class each, or it
+                has an unknown class or a weight that is not a number of at least 0.
         """
         check_counts(0, epochs=epochs)
         check_number_or_none(validation_split=validation_split)

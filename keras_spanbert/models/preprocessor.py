@@ -161,7 +161,12 @@ def as_weights(sample_weight, rows, noun: str = "row"):
             f"`sample_weight` must have a number for each {noun}. Received: shape "
             f"{tuple(weights.shape)}{given}"
         )
-    if not is_symbolic(weights) and not np.isfinite(weights).all():
-        i = int(np.argmin(np.isfinite(weights)))
-        raise ValueError(f"`sample_weight` must be finite. Received: {weights[i]} for {noun} {i}")
+    if not is_symbolic(weights):
+        are_right = np.isfinite(weights) & (weights >= 0)
+        if not are_right.all():
+            i = int(np.argmin(are_right))
+            raise ValueError(
+                "`sample_weight` must be finite and at least 0. Received: "
+                f"{weights[i]} for {noun} {i}"
+            )
     return weights

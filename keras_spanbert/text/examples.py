@@ -26,6 +26,12 @@ def column(examples, name: str) -> list:
 
 
 def columns_of(examples, required: Sequence[str], optional: Sequence[str] = ()) -> dict:
-    """Returns columns of examples by name. An optional one may be missing in the first example."""
-    names = [*required, *(name for name in optional if name in examples[0])]
-    return {name: column(examples, name) for name in names}
+    """Returns columns of examples by name. Those that are optional have `None` for missing values.
+
+    An optional column that no example has is left out.
+    """
+    found = [name for name in optional if any(name in example for example in examples)]
+    return {
+        **{name: column(examples, name) for name in required},
+        **{name: [example.get(name) for example in examples] for name in found},
+    }

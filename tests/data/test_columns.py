@@ -413,6 +413,13 @@ def test_endings_numbers_and_ids_are_checked(tmp_path):
     path = write(tmp_path, "text,label\na,nan\n", "csv")
     with pytest.raises(ValueError, match="line 2: `label` must be a finite number. .*'nan'"):
         columns.read_texts(path, is_regression=True)
+    with pytest.raises(ValueError, match="line 2: `label` must be a finite number. .*'1_0'"):
+        columns.read_texts(write(tmp_path, "text,label\na,1_0\n", "csv"), is_regression=True)
+    for number, rule in [(10**400, "`label` must be a finite number"), (10**4299, "be JSON")]:
+        path_of_number = tmp_path / "number.jsonl"
+        path_of_number.write_text(f'{{"text": "a", "label": {number}0}}')
+        with pytest.raises(ValueError, match=f"number.jsonl, line 1: .*{rule}"):
+            columns.read_texts(path_of_number, is_regression=True)
     with pytest.raises(ValueError, match="an id must not be repeated. Received: 'a' again"):
         columns.read_texts([path, path], id="text")
     with pytest.raises(ValueError, match="A file must end in .csv, .tsv, .jsonl, .jsonlines"):

@@ -54,9 +54,17 @@ def test_questions_without_an_answer(tmp_path):
     content = squad_data(squad_question("1", []), impossible)
     examples = squad.read(write(tmp_path / "a.json", content))
     assert examples.answers == [None, None] and examples.golds == [[], []]
-    no_span = mrqa_question(detected_answers=[])
-    examples = mrqa.read(write(tmp_path / "a.jsonl", mrqa_data(no_span)))
-    assert examples.answers == [None] and examples.golds == [["Bob", "Ann"]]
+
+
+def test_answers_without_a_span_are_left_out(tmp_path, caplog):
+    no_span = mrqa_question("2", detected_answers=[])
+    path = write(tmp_path / "a.jsonl", mrqa_data(mrqa_question("1"), no_span))
+    assert mrqa.read(path).ids == ["1"]
+    assert "Left out 1 questions" in caplog.text
+    assert "(id 2): 'Bob' has no place in the context" in caplog.text
+    assert mrqa.read(path, for_training=False).golds == [["Bob", "Ann"]] * 2
+    with pytest.raises(ValueError, match="Received: .*'Bob' has no place in the context"):
+        mrqa.read(path, strict=True)
 
 
 def test_type_of_is_impossible_is_checked(tmp_path):

@@ -34,7 +34,8 @@ RELATION = as_json({"id": "1", "relation": "r", **WORDS})
 OPTIONS = {"stem": "café", "choices": [{"label": c, "text": c} for c in "AB"]}
 ARTICLE = {"id": "1", "article": "café", "questions": ["a"], "options": [["b", "c"]]}
 SQUAD = {"context": "café", "qas": [{"question": "a", "answers": [], "id": "1"}]}
-MRQA = {"question": "a", "answers": ["b"], "detected_answers": [], "qid": "1"}
+SPANS = [{"char_spans": [[0, 3]]}]
+MRQA = {"question": "a", "answers": ["café"], "detected_answers": SPANS, "qid": "1"}
 GAP = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL".replace(" ", "\t")
 RTE = functools.partial(glue.read, task="rte", split="dev")
 # Each file has the word "café".

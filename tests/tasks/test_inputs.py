@@ -141,7 +141,8 @@ def test_mistakes_in_data_are_named(task, model):
         (([], []), r"Received: x=\[\], of type list"),
         ((x, None), "need labels. Received: y=None"),
         ((x, y, np.ones(3)), rf"for each {task.noun}. Received: shape \(3,\) for 10 {task.noun}s"),
-        ((x, y, np.full(10, np.nan)), f"must be finite. Received: nan for {task.noun} 0"),
+        ((x, y, np.full(10, np.nan)), f"must be finite .* Received: nan for {task.noun} 0"),
+        ((x, y, np.full(10, -1.0)), f"and at least 0. Received: -1.0 for {task.noun} 0"),
     ]:
         for method in [model.fit, model.evaluate]:
             with pytest.raises(ValueError, match=message):

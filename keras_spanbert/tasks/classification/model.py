@@ -14,6 +14,7 @@ from keras_spanbert.models.classifier import (
     dropout_layer,
     probabilities,
 )
+from keras_spanbert.models.fit_strings import StringInputs
 from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.text.examples import check_examples
@@ -262,11 +263,8 @@ class SpanBertTextClassifier(ClassifierTask):
         }
 
     def number_class_weight(self, class_weight: dict) -> dict:
-        if self.multi_label:
-            raise ValueError(
-                "`class_weight` must be None for a multi-label classifier, because a text has "
-                "several classes. Use `sample_weight`. Received: multi_label=True"
-            )
+        if self.multi_label or self.is_regression:
+            return StringInputs.number_class_weight(self, class_weight)
         return super().number_class_weight(class_weight)
 
     # === Answers ===
@@ -306,8 +304,9 @@ class SpanBertTextClassifier(ClassifierTask):
         if self.is_regression:
             return [{"score": float(value)} for value in logits[:, 0]]
         found = []
-        for row in probabilities(logits, self.multi_label).tolist():
-            best = int(np.argmax(row))
+        # From the logits, because the sigmoids of large logits are all 1.
+        for best, row in zip(logits.argmax(axis=1), probabilities(logits, self.multi_label)):
+            row = row.tolist()
             scores = dict(zip(self.class_names, row))
             found.append({"label": self.class_names[best], "score": row[best], "scores": scores})
         if self.multi_label:

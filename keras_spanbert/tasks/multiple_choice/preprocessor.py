@@ -34,6 +34,8 @@ def check_questions(prompts, choices, contexts=None) -> Questions:
         contexts, prompts = _split_pairs(prompts)
     else:
         prompts = as_strings("prompts", prompts)
+        if isinstance(contexts, (list, tuple)):
+            contexts = ["" if context is None else context for context in contexts]
         contexts = [""] * len(prompts) if contexts is None else as_strings("contexts", contexts)
     choices = _as_choices(choices)
     check_same_length(prompts=prompts, choices=choices, contexts=contexts)

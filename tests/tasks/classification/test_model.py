@@ -33,8 +33,18 @@ def test_class_weight_by_name_equals_sample_weight():
         model.compile(keras.optimizers.SGD(0.0))
         losses += model.fit(texts, labels, batch_size=12, verbose=0, **weights).history["loss"]
     np.testing.assert_allclose(losses[:2], losses[2], rtol=1e-5)
-    with pytest.raises(ValueError, match="class names or numbers. Received: 'fine', .*'good'"):
-        model.fit(texts, labels, class_weight={"fine": 2.0})
+    for weights, message in [
+        ({"fine": 2.0}, "class names or numbers. Received: 'fine', .*'good'"),
+        ({2: 2.0}, "class names or numbers. Received: 2, .*'good'"),
+        ({"good": 2.0, 1: 2.0}, "must not name a class twice"),
+        ({"good": float("nan")}, r"`class_weight\['good'\]` must be in \[0, inf\). .*=nan"),
+        ({"good": -1.0}, r"must be in \[0, inf\)"),
+        ([1.0, 2.0], r"`class_weight` must be a dict. Received: class_weight=\[1.0, 2.0\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.fit(texts, labels, class_weight=weights)
+    with pytest.raises(ValueError, match="must be None for this SpanBertTextClassifier"):
+        build(num_classes=1).fit(texts, [0.0] * 12, class_weight={0: 2.0})
 
 
 @pytest.mark.parametrize(
@@ -146,6 +156,16 @@ def test_regression_gives_numbers():
     assert np.isnan(scores["spearman"]) and scores["score"] == 0.0
     with pytest.raises(ValueError, match="classes of sst-2, 0, 1. Received: a number"):
         model.evaluate_texts(given, "sst-2")
+
+
+@pytest.mark.once
+def test_numbers_in_another_order_are_other_labels(tmp_path, caplog):
+    """Label names of numbers alone can be replaced, but not exchanged."""
+    build(class_names=["0", "1"]).save_to_preset(tmp_path)
+    renamed = ks.SpanBertTextClassifier.from_preset(tmp_path, class_names=["no", "yes"])
+    assert "starts from random weights" not in caplog.text and renamed.class_names == ["no", "yes"]
+    ks.SpanBertTextClassifier.from_preset(tmp_path, class_names=["1", "0"])
+    assert "The classifier of the new SpanBertTextClassifier starts from random" in caplog.text
 
 
 @pytest.mark.once

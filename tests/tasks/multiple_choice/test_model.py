@@ -84,6 +84,8 @@ def test_single_prompts_contexts_and_arrays(trained):
     assert with_context == trained.choose(row["prompt"], row["choices"], "it") != one
     assert trained.choose(row["prompt"], row["choices"], "") == one
     assert trained.choose([row]) == [one]
+    both = [{name: row[name] for name in ["prompt", "choices"]}, {**row, "context": "it"}]
+    assert trained.choose(both) == [one, with_context]
     answers = trained.choose(["it is"] * 2, np.array([["and", "", "red", ""], ["red"] * 4]))
     assert [len(answer["scores"]) for answer in answers] == [3, 4]
     assert answers[0]["scores"][1] == 0.0 and answers[0]["choice"] == 2
