@@ -3,11 +3,13 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_spanbert as ks
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
 from keras_spanbert.data.training_stream import TrainingStream
+from keras_spanbert.distribution.distribution import Distribution
 
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 BATCH_SIZE = 3
@@ -88,6 +90,14 @@ def test_processes_give_the_rows_of_one(corpus, preprocessor, next_sentence, mon
     for batch, *shares in zip(whole, *parts, strict=True):
         for value, *own in zip(*map(keras.tree.flatten, [batch, *shares])):
             np.testing.assert_array_equal(np.concatenate(own), value)
+
+
+def test_processes_that_share_a_model_get_the_same_part():
+    dataset = tf.data.Dataset.from_tensors(np.arange(6))
+    for process, part, rows in [(1, 0, [0, 1, 2]), (2, 1, [3, 4, 5])]:
+        shared = Distribution(2, process, num_processes=4, part=part, num_parts=2)
+        (own,) = shared.split(dataset).as_numpy_iterator()
+        assert own[0].tolist() == rows
 
 
 @pytest.mark.parametrize("part, num_parts", [(0, 4), (3, 3), (-1, 3)])
