@@ -11,6 +11,8 @@ import torch
 from bert_checkpoints import V, assert_same, build, compute, encode, inputs, load, mlm_logits, write
 
 import keras_spanbert as ks
+from keras_spanbert.formats.huggingface import ACTIVATIONS
+from keras_spanbert.models.backbone import gelu_tanh
 
 
 @pytest.mark.parametrize("file_format", ["safetensors", "bin", "sharded"])
@@ -35,6 +37,16 @@ def test_hidden_act_is_used(transformers, tmp_path):
     again = [ks.SpanBertPretrainer.from_preset(tmp_path / name) for name in "bc"]
     for model in [pretrainer, *again]:
         np.testing.assert_allclose(mlm_logits(model, x), logits, atol=2e-5)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_equal_those_of_transformers(transformers, name):
+    x = np.linspace(-4.0, 4.0, 33, dtype="float32")
+    expected = transformers.activations.ACT2FN[name](torch.from_numpy(x))
+    activation = {"gelu_tanh": gelu_tanh}.get(ACTIVATIONS[name], ACTIVATIONS[name])
+    found = keras.activations.get(activation)(keras.ops.convert_to_tensor(x))
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(found), expected.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +92,13 @@ def test_classifier_equals_in_both_directions(
     transformers, tmp_path, problem_type, num_labels, labels
 ):
     cls = transformers.BertForSequenceClassification
-    theirs = build(cls, num_labels=num_labels, problem_type=problem_type)
+    theirs = build(cls, num_labels=num_labels, problem_type=problem_type, classifier_dropout=0.0)
     x = inputs()
     expected = compute(theirs, x, labels=torch.from_numpy(labels))
     ours = ks.SpanBertTextClassifier.from_preset(write(theirs, tmp_path / "in"))
     assert ours.multi_label == problem_type.startswith("m")
     assert ours.is_regression == (problem_type == "regression")
+    assert (ours.dropout, ours.backbone.dropout) == (0.0, 0.07)
     logits = keras.ops.convert_to_numpy(ours(x, training=False))
     np.testing.assert_allclose(logits, expected.logits.numpy(), atol=1e-4)
     found = ours.evaluate(x, labels, batch_size=3, verbose=0, return_dict=True)
