@@ -3,8 +3,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_spanbert import SpanBertBackbone, SpanBertPretrainer
+from keras_spanbert import SpanBertBackbone, SpanBertPretrainer, SpanBertTokenizer
 from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
+from keras_spanbert.serving.saved_model import embeddings
 
 B, L, V, H, HEADS, FF = 2, 7, 19, 10, 5, 23
 
@@ -22,6 +23,20 @@ def build(**kwargs):
 
 def forward(backbone, x):
     return keras.ops.convert_to_numpy(backbone(x, training=False))
+
+
+@pytest.mark.once("tensorflow")
+def test_served_offsets_are_minus_1_for_special_tokens():
+    import tensorflow as tf
+
+    tokenizer = SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Span", "##BERT"])
+
+    def zeros(inputs, training):
+        return tf.zeros([*inputs["token_ids"].shape, H])
+
+    served = embeddings(zeros, tokenizer, L)(tf.constant(["A SpanBERT"]))
+    offsets = served["offsets"].numpy().tolist()
+    assert offsets == [[[-1, -1], [0, 1], [2, 6], [6, 10], [-1, -1]]]
 
 
 def test_layers_have_the_given_arguments():
