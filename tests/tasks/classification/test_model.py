@@ -120,10 +120,14 @@ def test_benchmark_scores_use_class_names_and_their_mean():
     scores = model.evaluate_texts(examples(texts, names), "rte")
     assert scores["accuracy"] == 10.0 * sum(a == b for a, b in zip(found, names))
     assert scores.keys() == {"accuracy", "score", "total"}
-    model = build(class_names=["0", "1"])
+    model = build(class_names=["1", "0"])
     texts, labels = rows(10)
-    given = examples(texts, [str(int(label == "good")) for label in labels])
+    names = [str(int(label == "good")) for label in labels]
+    given = examples(texts, names)
     scores = model.evaluate_texts(given, "mrpc")
+    found = [answer["label"] for answer in model.classify(texts)]
+    right = sum(a == b == "1" for a, b in zip(found, names))
+    assert scores["f1"] == pytest.approx(200.0 * right / (found + names).count("1"))
     assert scores["score"] == pytest.approx((scores["accuracy"] + scores["f1"]) / 2)
     with pytest.raises(ValueError, match="`selection_metric` must be None"):
         model.evaluate_texts(given, "mrpc", selection_metric="accuracy")
