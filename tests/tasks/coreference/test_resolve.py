@@ -128,3 +128,5 @@ def test_best_mention_is_a_long_name_without_a_clause():
     assert order(9, 1, 1, 1, 1) == [3, 2, 4, 1, 0]
     # Frequent mentions are unlikely to be wrong links.
     assert order(9, 1, 2, 1, 5) == [2, 3, 4, 1, 0]
+    # The longest mention has the most characters, not the most words.
+    assert sort_key(["Churchill"], NAME, 9, 1) < sort_key(["Mr.", "C."], NAME, 0, 1)
