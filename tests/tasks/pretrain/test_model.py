@@ -149,6 +149,16 @@ def test_fill_ranks_whole_blanks_and_score_equals_it():
 
 
 @pytest.mark.once
+def test_tokens_of_a_blank_after_the_longest_span_have_no_sbo_score():
+    model = build(L, max_span_tokens=2)
+    fillings = ["with as that", "with as by", "with that by"]
+    scored = model.score(["the [MASK] [MASK] [MASK] of"] * 3, [[filling] for filling in fillings])
+    first, other_third, other_second = (blank["sbo"] for (blank,) in scored)
+    assert first == pytest.approx(other_third, abs=1e-5)
+    assert abs(first - other_second) > 1e-3
+
+
+@pytest.mark.once
 def test_lone_surrogates_become_replacement_characters():
     model = build(L)
     clean, broken = (f"the{mark} [MASK] of it" for mark in ["\ufffd", "\ud800"])
