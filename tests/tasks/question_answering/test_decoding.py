@@ -1,10 +1,13 @@
 import json
+import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_spanbert as ks
 from keras_spanbert.data import squad
+from keras_spanbert.tasks.question_answering import decoding
 from keras_spanbert.tasks.question_answering.decoding import decode
 
 CONTEXT = "a bb c"
@@ -49,7 +52,7 @@ def test_windows_are_merged_without_duplicates():
 
 
 @pytest.mark.parametrize("threshold, first", [(-1.0, ""), (1.0, "a")])
-def test_no_answer_is_returned_above_the_threshold(threshold, first):
+def test_no_answer_is_returned_above_the_threshold(threshold, first, monkeypatch):
     # No answer has score 4, the minimum over windows. The best answer has score 4.
     start = np.concatenate([logits(_0=2.0, _3=2.0), logits(_0=5.0)])
     end = np.concatenate([logits(_0=2.0, _3=2.0), logits(_0=5.0)])
@@ -59,6 +62,15 @@ def test_no_answer_is_returned_above_the_threshold(threshold, first):
     no_answer = next(a for a in answers if a["answer"] == "")
     assert (no_answer["start"], no_answer["end"]) == (-1, -1)
     assert answers[0]["score"] == pytest.approx(answers[1]["score"])
+    # A SavedModel gives the same answer.
+    places = {name: tf.constant(array) for name, array in windows(2).items()}
+    model = types.SimpleNamespace(
+        preprocessor=types.SimpleNamespace(windows=lambda *_: places), null_threshold=threshold
+    )
+    monkeypatch.setattr(decoding, "_logits", lambda *_: [*map(tf.constant, (start, end))])
+    serve = tf.function(decoding.answers(model, 30))
+    served = serve(tf.constant(["?"]), tf.constant([CONTEXT]))
+    assert served["answer"].numpy().tolist() == [first.encode()]
 
 
 def test_decoding_equals_the_released_script(shared_data):
