@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
+from keras_spanbert import training
 
 
 def round_trip(value):
@@ -68,6 +69,31 @@ def test_gradients_are_clipped_to_a_global_norm_of_1():
     momentums = [v for v in optimizer.variables if "momentum" in v.path]
     values = [float(keras.ops.convert_to_numpy(momentum)[0]) for momentum in momentums]
     assert values == pytest.approx([0.06, 0.08])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "clipping, expected",
+    [
+        ({"global_clipnorm": 1.0}, [0.06, 0.08]),
+        ({"clipnorm": 1.0}, [0.1, 0.1]),
+        ({"clipvalue": 0.5}, [0.05, 0.05]),
+    ],
+)
+def test_sums_over_replicas_are_clipped_without_the_loss_scale(monkeypatch, clipping, expected):
+    # The gradients are shares of two replicas. Keras sums them after it removes the scale.
+    replicas = 2
+    monkeypatch.setattr(
+        training.optimizer, "sum_over_replicas", lambda grads: ([2 * g for g in grads], replicas)
+    )
+    optimizer = ks.AdamW(loss_scale_factor=8.0, **clipping)
+    variables = [keras.Variable(np.zeros(1, "float32"), name=name) for name in ["a", "b"]]
+    grads = [keras.ops.full((1,), 8.0 * value / replicas) for value in [3.0, 4.0]]
+    optimizer.apply(grads, variables)
+    # The first moments are a tenth of the clipped gradients, of which each replica has its share.
+    momentums = [v for v in optimizer.variables if "momentum" in v.path]
+    values = [float(keras.ops.convert_to_numpy(momentum)[0]) for momentum in momentums]
+    assert values == pytest.approx([value / replicas for value in expected])
 
 
 def test_repeated_rows_are_clipped_by_the_norm_of_their_sum():
