@@ -2,8 +2,10 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow.experimental.numpy as tnp
 
 import keras_spanbert as ks
+from keras_spanbert.text import windows
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c", "."]
 
@@ -47,6 +49,18 @@ def test_label_is_on_the_first_token_in_the_best_window():
         [0, 1, 1, 0, 0, 0],
         [0, 0, 1, 1, 0, 0],
         [0, 0, 1, 0, 0, 0],
+    ]
+
+
+@pytest.mark.parametrize("xp", [np, tnp])
+def test_best_windows_of_tokens_by_hand(xp):
+    # The same windows. The best one shows the most tokens on the shorter side.
+    spans = windows.doc_spans(xp, np.int32([1]), np.int32([7]), length=6, stride=2)
+    is_best = np.asarray(windows.is_max_context(xp, spans, length=6, stride=2))
+    assert is_best.astype(int).tolist() == [
+        [0, 1, 1, 1, 0, 0],
+        [0, 0, 1, 1, 0, 0],
+        [0, 0, 1, 1, 0, 0],
     ]
 
 

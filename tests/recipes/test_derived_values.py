@@ -1,0 +1,109 @@
+"""Values that recipes derive from flags and data."""
+
+import types
+
+import keras
+import pytest
+from absl.testing import flagsaver
+from small_runs import start
+from train_script import run_in_process
+
+import keras_spanbert as ks
+from keras_spanbert.distribution.distribution import Distribution
+from keras_spanbert.recipes import classification, coreference, fine_tuning, fit, prepare
+from keras_spanbert.recipes.flags import FLAGS
+
+
+@pytest.fixture
+def flags():
+    with flagsaver.flagsaver():
+        yield lambda **values: FLAGS(["train.py", *(f"--{k}={v}" for k, v in values.items())])
+
+
+@pytest.mark.parametrize("is_coreference", [False, True])
+def test_optimizer_has_the_values_of_the_flags(flags, is_coreference):
+    values = {"weight_decay": 0.2, "beta_2": 0.9, "epsilon": 1e-3, "clip_norm": 0.5}
+    flags(**values, learning_rate=0.1, warmup_steps=2, gradient_accumulation=3)
+    flags(head_learning_rate=0.2)
+    resolver = types.SimpleNamespace(head_names=lambda: ["head"])
+    settings = types.SimpleNamespace(
+        optimizer=coreference.optimizer if is_coreference else None, model=resolver
+    )
+    config = fit._optimizer(Distribution(), settings, 8).get_config()
+    names = {"clip_norm": "global_clipnorm"}
+    if is_coreference:
+        names = {"weight_decay": "encoder_weight_decay"}
+    assert {name: config[names.get(name, name)] for name in values} == values
+    assert config["gradient_accumulation_steps"] == 3
+    rate = keras.saving.deserialize_keras_object(config["learning_rate"])
+    assert (rate.peak, rate.warmup_steps, rate.total_steps) == (0.1, 2, 8)
+
+
+@pytest.mark.parametrize(
+    "given, steps, eval_every, warmup_steps",
+    [
+        ({}, 300, 30, 30),  # A tenth each.
+        ({"epochs": 2}, 200, 20, 20),
+        ({"steps": 50, "eval_every": 60, "warmup_steps": 0}, 50, 50, 0),
+    ],
+)
+def test_steps_follow_from_flags_and_data(flags, given, steps, eval_every, warmup_steps):
+    flags(**given)
+    settings = types.SimpleNamespace(
+        steps_per_epoch=100, steps=300, eval_every=None, learning_rate=0.1
+    )
+    assert fit._set_steps(settings) == (steps, eval_every)
+    assert (FLAGS.warmup_steps, FLAGS.learning_rate) == (warmup_steps, 0.1)
+
+
+def test_given_sizes_of_windows_replace_those_for_their_length(flags, tmp_path):
+    _, typed = start("question_answering", tmp_path)
+    sizes = ("--doc_stride=", "--max_question_length=", "--sequence_length=")
+    typed = [flag for flag in typed if not flag.startswith(sizes)]
+    FLAGS(["train.py", *typed, "--doc_stride=5", "--sequence_length=24"])
+    preprocessor = fine_tuning.build_model().preprocessor
+    assert preprocessor.doc_stride == FLAGS.doc_stride == 5
+    assert preprocessor.max_question_length == FLAGS.max_question_length == 9  # 3/8 of 24.
+
+
+def test_exports_are_numbered_after_the_last_one(flags, tmp_path, monkeypatch):
+    for name in ["1", "9", "10", "notes"]:
+        (tmp_path / name).mkdir()
+    paths = []
+    monkeypatch.setattr(fit, "export_saved_model", lambda model, path: paths.append(path))
+    flags(export=tmp_path)
+    fit.export(None)
+    assert paths == [str(tmp_path / "11")]
+
+
+def test_classes_that_are_numbers_are_in_the_order_of_their_values(flags):
+    flags()
+    examples = [{"label": label} for label in ["b", "10", "9", "a", "10"]]
+    assert classification.model_arguments(examples)["class_names"] == ["9", "10", "a", "b"]
+
+
+def test_speed_counts_the_tokens_of_all_choices(tmp_path, monkeypatch):
+    class ReachedError(Exception):
+        pass
+
+    def report(path, total_steps, tokens_per_step, *_):
+        raise ReachedError(total_steps, tokens_per_step)
+
+    monkeypatch.setattr(fit, "TrainingReport", report)
+    _, flags = start("multiple_choice", tmp_path)
+    with pytest.raises(ReachedError) as error:
+        run_in_process(*flags, "--sequence_length=16", "--steps=3", f"--output={tmp_path / 'run'}")
+    # 4 questions with up to 4 choices of 16 tokens.
+    assert error.value.args == (3, 4 * 4 * 16)
+
+
+def test_annotated_text_keeps_the_share_that_is_held_out(flags, tmp_path, monkeypatch):
+    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "York"}])
+    monkeypatch.setattr(spacy, "load", lambda name: nlp)
+    (tmp_path / "a.txt").write_text("\n\n".join(["She left York."] * 8))
+    flags(held_out=0.25, span_annotator="rules")
+    corpus = ks.Corpus(tmp_path / "a.txt", "blank_line", held_out=0.25)
+    with prepare._annotate_spans(corpus, str(tmp_path / "out")) as annotated:
+        assert len(list(annotated.documents("held_out"))) == 2
