@@ -84,7 +84,7 @@ def check_rows(name: str, value) -> list:
     is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict))
     is_list = is_list and not (hasattr(value, "shape") and len(value.shape) == 0)
     check_in(name, value, is_list, "a list of values")
-    return to_python(value) if hasattr(value, "__array__") else list(value)
+    return to_python(value if hasattr(value, "__array__") else list(value))
 
 
 def check_length(sequence_length, minimum: int = 3) -> int:

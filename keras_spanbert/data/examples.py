@@ -2,6 +2,7 @@
 
 import collections
 import logging
+import math
 import os
 
 from keras_spanbert import files
@@ -85,6 +86,16 @@ def write_lines(path: str | os.PathLike, examples, predictions, line, header=())
     lines = [*header, *(line(*pair) for pair in zip(examples, predictions))]
     with files.atomic_write(check_path("path", path)) as file:
         file.writelines(f"{line}\n" for line in lines)
+
+
+def as_number(value) -> float:
+    """Returns the number in a cell, nan if it is none."""
+    try:
+        # Python would read "1_0" as 10.
+        is_number = not isinstance(value, bool) and "_" not in str(value)
+        return float(value) if is_number else math.nan
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def field(value, key, place: str, kind):

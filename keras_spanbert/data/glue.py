@@ -8,6 +8,7 @@ import os
 from keras_spanbert import files, stores
 from keras_spanbert.checks import check_in, check_paths
 from keras_spanbert.data.examples import (
+    as_number,
     check,
     check_ids,
     check_known,
@@ -174,9 +175,6 @@ def _label(cell, task, place):
     if classes is not None:
         check_known(place, f"a label of {task}", cell, classes)
         return cell
-    try:
-        score = float(cell)
-    except ValueError:
-        score = -1.0
+    score = as_number(cell)
     check(0.0 <= score <= 5.0, place, f"a label of {task} must be a number from 0 to 5", cell)
     return score

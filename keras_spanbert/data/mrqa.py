@@ -103,7 +103,7 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
         if not golds:
             return None, None
         if not spans:
-            return {"text": golds[0], "answer_start": -1}, golds
+            return {"text": golds[0], "answer_start": None} if for_training else None, golds
         start, end = min(spans)
         is_inside = 0 <= start <= end < len(context)
         covered = context[start : end + 1] if is_inside else ""

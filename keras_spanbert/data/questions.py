@@ -34,7 +34,7 @@ def read_questions(
     `questions` is a function of a path that yields `(place, context, question)`, and a question is
     a dict with `id_key`, `question` and, if given, `answers`. `answers` is a function of such a
     question, its context and place. It returns the answer for training, `{"text", "answer_start"}`
-    or `None`, and the list of texts for scoring or `None`.
+    or `None`, and the list of texts for scoring or `None`. The start is `None` if it is missing.
     """
     paths = check_paths("paths", paths)
     rows, seen, misplaced = [], set(), []
@@ -54,8 +54,8 @@ def read_questions(
         check(are_filled, where, "question and context must not be empty", text)
         if answer is not None and for_training:
             gold, at = answer["text"], answer["answer_start"]
-            if at < 0 or not gold or not context.startswith(gold, at):
-                found = f"is not at character {at}" if at >= 0 else "has no place in the context"
+            if at is None or at < 0 or not gold or not context.startswith(gold, at):
+                found = "has no span" if at is None else f"is not at character {at}"
                 misplaced.append(f"{where}: {gold!r} {found}")
                 if strict:
                     raise ValueError(

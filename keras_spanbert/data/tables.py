@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from keras_spanbert.checks import check_paths
 from keras_spanbert.data.examples import (
+    as_number,
     check,
     check_ids,
     check_known,
@@ -234,12 +235,7 @@ class Row:
             return None
         if not is_regression:
             return self._label(name, value, labels)
-        try:
-            # Python would read "1_0" as 10.
-            is_number = not isinstance(value, bool) and "_" not in str(value)
-            number = float(value) if is_number else math.nan
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
+        number = as_number(value)
         self.check(math.isfinite(number), name, "be a finite number", value)
         return number
 

@@ -15,8 +15,9 @@ from keras_spanbert.layers.stateless_random import check_draws, tensorflow
 class TokenLayer(keras.layers.Layer):
     """A layer that changes batches of token ids with NumPy, and in `tf.data` with TensorFlow.
 
-    A class defines the shapes that it takes, and `shape_rule`, a text about them. Calls without
-    a `seed` use that of the constructor, by default a random one.
+    A class sets `ranks`, `least_rows` and `least_length`, the shapes that it accepts, and
+    `shape_rule`, which describes them in messages. Calls without a `seed` use that of the
+    constructor, by default a random one.
     """
 
     ranks: tuple[int, ...] = (2,)

@@ -13,6 +13,8 @@ from keras_spanbert.checks import (
     check_in,
     check_range,
     is_integer,
+    is_number,
+    to_python,
 )
 from keras_spanbert.data.batches import Batches, predict_by_length
 from keras_spanbert.layers.dropout import Dropout
@@ -23,7 +25,8 @@ from keras_spanbert.text.labels import check_names, known_labels
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
 _LOG = logging.getLogger("keras_spanbert")
-
+# The beginning of the names that `transformers` gives to labels.
+_DEFAULT = "LABEL_"
 
 CLASSIFIER = TensorGroup(
     "classifier.", lambda x: dense("classifier", "classifier", x["hidden_size"], x["num_labels"])
@@ -62,6 +65,8 @@ class ClassifierTask(SpanBertTask):
 
     tensor_groups = (POOLER, CLASSIFIER)
     names_argument: str | None = None
+    # Whether each row has one class, which may have a weight in `fit`.
+    has_class_weights = True
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -106,9 +111,10 @@ class ClassifierTask(SpanBertTask):
         if known is None:
             return load(**given)
         # If one of the two has no names for its labels, only the number of labels must match. The
-        # same names in another order are other labels.
+        # same numbers in another order are other labels.
         is_unnamed = _are_numbers(known) or _are_numbers(wanted or [])
-        is_renamed = is_unnamed and len(known) == len(wanted or []) and {*known} != {*wanted}
+        plain, new = ([n.removeprefix(_DEFAULT) for n in x or []] for x in (known, wanted))
+        is_renamed = is_unnamed and len(plain) == len(new) and (plain == new or {*plain} != {*new})
         is_same = wanted is None or known == wanted or is_renamed
         kept = {n: v for n, v in own.items() if not wanted or n not in of_labels}
         if is_same and cls.head_kind({**kept, **given}) == cls.head_kind(own):
@@ -166,6 +172,8 @@ class ClassifierTask(SpanBertTask):
         return {"": (len(names), f"A label must be {known_labels(names)}")}
 
     def number_class_weight(self, class_weight: dict) -> dict:
+        if not self.has_class_weights:
+            return super().number_class_weight(class_weight)
         check_in("class_weight", class_weight, isinstance(class_weight, dict), "a dict")
         names = self.label_names() or []
         found = {}
@@ -180,8 +188,10 @@ class ClassifierTask(SpanBertTask):
                 raise ValueError(
                     f"`class_weight` must not name a class twice. Received: {class_weight}"
                 )
-            check_range("[0, inf)", **{f"class_weight[{key!r}]": weight})
-            found[int(number)] = weight
+            value = to_python(weight)
+            is_right = is_number(value) and 0 <= value < 2**128  # The largest float32.
+            check_in(f"class_weight[{key!r}]", weight, is_right, "a finite number of at least 0")
+            found[int(number)] = value
         return found
 
     # === Strings ===
@@ -248,7 +258,7 @@ class ClassifierTask(SpanBertTask):
 
 
 def _are_numbers(names):
-    return any(names == [f"{start}{i}" for i in range(len(names))] for start in ("", "LABEL_"))
+    return any(names == [f"{start}{i}" for i in range(len(names))] for start in ("", _DEFAULT))
 
 
 def probabilities(logits: np.ndarray, multi_label: bool = False) -> np.ndarray:

@@ -141,7 +141,7 @@ class StringInputs:
         """
         raise ValueError(
             f"`class_weight` must be None for this {type(self).__name__}, whose rows do not have "
-            f"one class each. Received: class_weight={class_weight!r:.80}"
+            f"one class each. Use `sample_weight`. Received: class_weight={class_weight!r:.80}"
         )
 
     def _prepare(

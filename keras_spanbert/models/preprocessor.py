@@ -15,6 +15,7 @@ from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import as_labels, check_names
+from keras_spanbert.text.strings import check_in_graph
 from keras_spanbert.wording import format_count
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -161,12 +162,12 @@ def as_weights(sample_weight, rows, noun: str = "row"):
             f"`sample_weight` must have a number for each {noun}. Received: shape "
             f"{tuple(weights.shape)}{given}"
         )
-    if not is_symbolic(weights):
-        are_right = np.isfinite(weights) & (weights >= 0)
-        if not are_right.all():
-            i = int(np.argmin(are_right))
-            raise ValueError(
-                "`sample_weight` must be finite and at least 0. Received: "
-                f"{weights[i]} for {noun} {i}"
-            )
+    rule = "`sample_weight` must be finite and at least 0. Received:"
+    if is_symbolic(weights):
+        are_right = tf.math.is_finite(weights) & (weights >= 0)
+        return check_in_graph(weights, are_right, rule, weights)
+    are_right = np.isfinite(weights) & (weights >= 0)
+    if not are_right.all():
+        i = int(np.argmin(are_right))
+        raise ValueError(f"{rule} {weights[i]} for {noun} {i}")
     return weights

@@ -84,7 +84,7 @@ def check() -> None:
 
 def _longest(config):
     """Returns the number of positions in the `config.json` of a preset or of `transformers`."""
-    # Other checkpoints give it when the model is built.
+    # Other checkpoints are checked when the model is built.
     arguments = config.get("config", config)
     names = ("max_sequence_length", "max_position_embeddings")
     found = [arguments.get(name) for name in names] if isinstance(arguments, dict) else []

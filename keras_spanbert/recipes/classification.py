@@ -115,14 +115,16 @@ def model_arguments(examples):
     else:
         labels = [example["label"] for example in examples]
         labels = itertools.chain.from_iterable(labels) if FLAGS.multi_label else labels
-        # Numbers by their value, then other names.
-        names = sorted(
-            set(labels),
-            key=lambda n: (0, int(n), n) if n.isascii() and n.isdecimal() else (1, 0, n),
-        )
+        names = sorted(set(labels), key=_place)
         columns.check_labels(names, "class", "classes", least=1 if FLAGS.multi_label else 2)
     labels = {"num_classes": 1} if names is None else {"class_names": list(names)}
     return {**labels, "multi_label": FLAGS.multi_label}
+
+
+def _place(name):
+    """Returns the sort key of a class: numbers by their value, then other names."""
+    number = name.removeprefix("LABEL_")  # `transformers` names labels so.
+    return (0, int(number), name) if number.isascii() and number.isdecimal() else (1, 0, name)
 
 
 def build(**arguments):

@@ -180,8 +180,7 @@ def new_tokenizer(corpus, vocabulary: str | None = None):
     if vocabulary is None:
         log(f"Training a vocabulary of {FLAGS.vocabulary_size:,} tokens")
         vocabulary = corpus.train_vocabulary(FLAGS.vocabulary_size, FLAGS.lowercase)
-    added_tokens = None if FLAGS.vocabulary else getattr(corpus, "added_tokens", None)
-    return _tokenizer(vocabulary, FLAGS.lowercase, added_tokens)
+    return _tokenizer(vocabulary, FLAGS.lowercase, getattr(corpus, "added_tokens", None))
 
 
 def _tokenizer(vocabulary, lowercase, added_tokens=None):
@@ -215,7 +214,7 @@ def load_preset(**arguments):
     else:
         tokenizer = ks.SpanBertTokenizer.from_source(source)
         if FLAGS.vocabulary:
-            tokenizer = _tokenizer(FLAGS.vocabulary, tokenizer.lowercase)
+            tokenizer = _tokenizer(FLAGS.vocabulary, tokenizer.lowercase, tokenizer.added_tokens)
         with preset_warnings():
             model = ks.SpanBertPretrainer.from_preset(
                 source.name, dtype=FLAGS.dtype, preprocessor=None, **arguments

@@ -81,6 +81,7 @@ def test_short_rows_of_qqp_are_logged(tmp_path, caplog):
         ("cola", "gj04\t1\ta\n", ", line 1: a row must have the 4 columns source, label.*: 3"),
         ("mrpc", RTE, ", line 1: the columns must include #1 String, #2 String, Quality."),
         ("sts-b", STS_B + "1\ta\tb\t5.1\n", ", line 2: .* a number from 0 to 5.*'5.1'"),
+        ("sts-b", STS_B + "1\ta\tb\t0_4\n", ", line 2: .* a number from 0 to 5.*'0_4'"),
     ],
 )  # fmt: skip
 def test_errors_name_the_line(tmp_path, task, text, message):

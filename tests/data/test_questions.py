@@ -61,9 +61,11 @@ def test_answers_without_a_span_are_left_out(tmp_path, caplog):
     path = write(tmp_path / "a.jsonl", mrqa_data(mrqa_question("1"), no_span))
     assert mrqa.read(path).ids == ["1"]
     assert "Left out 1 questions" in caplog.text
-    assert "(id 2): 'Bob' has no place in the context" in caplog.text
-    assert mrqa.read(path, for_training=False).golds == [["Bob", "Ann"]] * 2
-    with pytest.raises(ValueError, match="Received: .*'Bob' has no place in the context"):
+    assert "(id 2): 'Bob' has no span" in caplog.text
+    examples = mrqa.read(path, for_training=False)
+    assert examples.golds == [["Bob", "Ann"]] * 2
+    assert examples.answers == [{"text": "Bob", "answer_start": 8}, None]
+    with pytest.raises(ValueError, match="Received: .*'Bob' has no span"):
         mrqa.read(path, strict=True)
 
 

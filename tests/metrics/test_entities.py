@@ -87,5 +87,8 @@ def test_tags_are_read_like_conlleval(tags, spans, strict_spans):
 def test_tags_can_be_arrays():
     tags = np.array([["B-x", "I-x", "O"]])
     assert metrics.entities(tags, tags)["f1"] == 100.0
+
+
+def test_sentences_can_be_a_column():
     column = pytest.importorskip("pandas").Series([["B-x", "I-x", "O"]])
     assert metrics.entities(column, column)["f1"] == 100.0

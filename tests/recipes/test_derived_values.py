@@ -80,6 +80,9 @@ def test_classes_that_are_numbers_are_in_the_order_of_their_values(flags):
     flags()
     examples = [{"label": label} for label in ["b", "10", "9", "a", "10"]]
     assert classification.model_arguments(examples)["class_names"] == ["9", "10", "a", "b"]
+    names = [f"LABEL_{i}" for i in range(11)]  # As `transformers` names them.
+    examples = [{"label": label} for label in sorted(names)]
+    assert classification.model_arguments(examples)["class_names"] == names
 
 
 def test_speed_counts_the_tokens_of_all_choices(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from keras_spanbert.models.classifier import (
     dropout_layer,
     probabilities,
 )
-from keras_spanbert.models.fit_strings import StringInputs
 from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.text.examples import check_examples
@@ -262,10 +261,9 @@ class SpanBertTextClassifier(ClassifierTask):
             "pairs": (serve_pairs, strings("text", "text_pair")),
         }
 
-    def number_class_weight(self, class_weight: dict) -> dict:
-        if self.multi_label or self.is_regression:
-            return StringInputs.number_class_weight(self, class_weight)
-        return super().number_class_weight(class_weight)
+    @property
+    def has_class_weights(self) -> bool:
+        return not (self.multi_label or self.is_regression)
 
     # === Answers ===
     def classify(self, texts, text_pairs=None, batch_size: int = 32) -> list[dict] | dict:

@@ -9,7 +9,6 @@ from keras_spanbert.data.conll import to_iob2
 from keras_spanbert.metrics.entities import entities as entity_scores
 from keras_spanbert.models.backbone import dense_layer
 from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, dropout_layer
-from keras_spanbert.models.fit_strings import StringInputs
 from keras_spanbert.serving.saved_model import strings
 from keras_spanbert.tasks.token_classification.decoding import (
     best_labels,
@@ -103,7 +102,7 @@ class SpanBertTokenClassifier(ClassifierTask):
         """Whether the labels mark entities: see the class."""
         return is_of_entities(self.labels)
 
-    number_class_weight = StringInputs.number_class_weight
+    has_class_weights = False
 
     @property
     def kinds(self) -> list[str]:

@@ -50,7 +50,7 @@ def test_invalid_weights_are_refused(trained):
         trained.evaluate(x, y, sample_weight=weights)
     with pytest.raises(ValueError, match=r"`sample_weight` .* shape \(None, 13\)"):
         trained.evaluate(tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(2))
-    with pytest.raises(ValueError, match="`class_weight` must be None for this"):
+    with pytest.raises(ValueError, match="must be None for this .* Use `sample_weight`"):
         trained.fit(x, y, class_weight={1: 2.0})
 
 
