@@ -1,5 +1,6 @@
 """Values that recipes derive from flags and data."""
 
+import inspect
 import types
 
 import keras
@@ -12,6 +13,8 @@ import keras_spanbert as ks
 from keras_spanbert.distribution.distribution import Distribution
 from keras_spanbert.recipes import classification, coreference, fine_tuning, fit, prepare
 from keras_spanbert.recipes.flags import FLAGS
+from keras_spanbert.recipes.recipe import find_recipe
+from keras_spanbert.tasks import model_class
 
 
 @pytest.fixture
@@ -37,6 +40,37 @@ def test_optimizer_has_the_values_of_the_flags(flags, is_coreference):
     assert config["gradient_accumulation_steps"] == 3
     rate = keras.saving.deserialize_keras_object(config["learning_rate"])
     assert (rate.peak, rate.warmup_steps, rate.total_steps) == (0.1, 2, 8)
+
+
+@pytest.mark.parametrize(
+    "task, given, method, expected",
+    [
+        (
+            "question_answering", {"max_answer_length": 7, "scores_by_character": True},
+            "evaluate_squad", {"max_answer_length": 7, "by_character": True},
+        ),
+        (
+            "classification", {"selection_metric": "macro_f1"},
+            "evaluate_texts", {"task": None, "selection_metric": "macro_f1"},
+        ),
+        ("classification", {"dataset": "rte"}, "evaluate_texts", {"task": "rte"}),
+        ("token_classification", {}, "evaluate_entities", {}),
+        ("relation_extraction", {}, "evaluate_relations", {}),
+        ("multiple_choice", {}, "evaluate_choices", {}),
+    ],
+)  # fmt: skip
+def test_evaluation_has_the_values_of_the_flags(flags, task, given, method, expected):
+    flags(**given, batch_size=3)
+    signature, found = inspect.signature(getattr(model_class(task), method)), {}
+
+    def evaluate(*args, **kwargs):
+        found.update(signature.bind(None, *args, **kwargs).arguments)
+        return {"f1": 50.0}
+
+    model = types.SimpleNamespace(**{method: evaluate})
+    assert find_recipe(task).evaluate(model, ["rows"]) == {"f1": 50.0}
+    wanted = {"self": None, "examples": ["rows"], "batch_size": 3, **expected}
+    assert {name: found[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize(
