@@ -40,6 +40,9 @@ def test_optimizer_has_the_values_of_the_flags(flags, is_coreference):
     assert config["gradient_accumulation_steps"] == 3
     rate = keras.saving.deserialize_keras_object(config["learning_rate"])
     assert (rate.peak, rate.warmup_steps, rate.total_steps) == (0.1, 2, 8)
+    if is_coreference:
+        rate = keras.saving.deserialize_keras_object(config["head_learning_rate"])
+        assert (rate.peak, rate.warmup_steps, rate.total_steps) == (0.2, 0, 8)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,39 @@ def test_steps_follow_from_flags_and_data(flags, given, steps, eval_every, warmu
     )
     assert fit._set_steps(settings) == (steps, eval_every)
     assert (FLAGS.warmup_steps, FLAGS.learning_rate) == (warmup_steps, 0.1)
+
+
+def test_texts_are_resolved_with_the_values_of_the_flags(flags):
+    flags(min_link_score=0.5, max_spans_in_memory=7, document_genre="nw")
+    cls, found = model_class("coreference"), {}
+
+    def resolve(*args, **kwargs):
+        found.update(inspect.signature(cls.resolve).bind(None, *args, **kwargs).arguments)
+        return []
+
+    coreference._predict_texts(types.SimpleNamespace(resolve=resolve), [("a.txt", "She left.")])
+    expected = {"min_link_score": 0.5, "max_spans_in_memory": 7, "genre": "nw", "scores": True}
+    assert found == {"self": None, "texts": ["She left."], **expected}
+
+
+@pytest.mark.parametrize(
+    "task, names, row, expected",
+    [
+        (
+            "classification", {"id_column": "1", "text_column": "2", "label_column": "3"},
+            '5\t"the cat"\tgood', {"id": "5", "text": "the cat", "label": "good"},
+        ),
+        (
+            "token_classification", {"words_column": "2", "label_column": "3"},
+            '5\t"the cat"\tO B-pet', {"words": ["the", "cat"], "tags": ["O", "B-pet"]},
+        ),
+    ],
+)  # fmt: skip
+def test_columns_of_tables_have_the_names_of_the_flags(flags, tmp_path, task, names, row, expected):
+    (tmp_path / "a.tsv").write_text(f"1\t2\t3\n{row}\n")
+    flags(**names, quoted_tsv=True)
+    (example,) = find_recipe(task).read([tmp_path / "a.tsv"], "train_data", None)
+    assert {name: example[name] for name in expected} == expected
 
 
 def test_given_sizes_of_windows_replace_those_for_their_length(flags, tmp_path):
