@@ -51,7 +51,8 @@ ON_TORCH = (
 )  # fmt: skip
 # Files of tests that take more than a few seconds. Single tests have `@pytest.mark.long`.
 LONG = (
-    "distribution/test_distribution.py", "distribution/test_several_devices.py", "gpu", "layers/test_on_tpu.py", "long", "recipes/test_classification.py",
+    "distribution/test_distribution.py", "distribution/test_several_devices.py", "gpu",
+    "layers/test_on_tpu.py", "long", "recipes/test_classification.py",
     "recipes/test_configs.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
     "recipes/test_question_answering.py", "recipes/test_relation_extraction.py",
     "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",
