@@ -74,12 +74,14 @@ def test_schedules_count_batches_with_accumulated_gradients():
 
 def test_config_round_trip():
     rates = ks.LinearWarmupDecay(1e-5, 2, 20), ks.LinearWarmupDecay(1e-4, 0, 20)
-    first = ks.TwoRateAdam(*rates, heads=["head"], clip_norm=3.0)
+    given = {"clip_norm": 3.0, "beta_2": 0.9, "head_epsilon": 1e-3, "encoder_weight_decay": 0.2}
+    first = ks.TwoRateAdam(*rates, heads=["head"], **given)
     config = keras.optimizers.serialize(first)
     second = keras.optimizers.deserialize(copy.deepcopy(config))
     assert keras.optimizers.serialize(second) == config
     assert second.head_learning_rate.peak == 1e-4
-    assert second.heads == {"head"} and second.clip_norm == 3.0
+    assert second.heads == {"head"}
+    assert {name: getattr(second, name) for name in given} == given
 
 
 def test_variables_are_those_of_a_single_optimizer():

@@ -8,6 +8,7 @@ import pytest
 from tiny_classifier import build, examples, rows
 
 import keras_spanbert as ks
+from keras_spanbert.models.classifier import names_in
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +162,22 @@ def test_regression_gives_numbers():
     assert np.isnan(scores["spearman"]) and scores["score"] == 0.0
     with pytest.raises(ValueError, match="classes of sst-2, 0, 1. Received: a number"):
         model.evaluate_texts(given, "sst-2")
+
+
+@pytest.mark.once
+def test_one_pair_is_classified_as_in_a_list(trained):
+    pairs = [["w1 w5", "w2 w4"], ["w3 w6", "w1 w1"]]
+    expected = trained.classify([a for a, _ in pairs], [b for _, b in pairs])
+    assert [trained.classify(*pair)["scores"] for pair in pairs] == [
+        pytest.approx(answer["scores"], abs=1e-5) for answer in expected
+    ]
+    assert trained.classify(pairs[0][0])["scores"] != pytest.approx(expected[0]["scores"], abs=1e-5)
+
+
+@pytest.mark.once
+def test_names_of_a_checkpoint_are_in_the_order_of_their_numbers():
+    assert names_in({"num_labels": 2, "id2label": {"1": "b", 0: "a"}}) == ["a", "b"]
+    assert names_in({"num_labels": 2, "id2label": {"1": "b", "2": "c"}}) is None
 
 
 @pytest.mark.once

@@ -117,6 +117,9 @@ def test_fill_scores_candidates_with_both_heads():
     by_mlm = model.fill(text, top_k=1, score="mlm")[1][0]
     assert by_mlm["token_ids"] == [max(allowed, key=lambda i: mlm[i])]
     assert by_mlm["score"] == by_mlm["mlm"]
+    by_sbo = model.fill(text, top_k=1, score="sbo")[1][0]
+    assert by_sbo["token_ids"] == [max(allowed, key=lambda i: sbo[i])]
+    assert by_sbo["score"] == by_sbo["sbo"]
 
 
 @pytest.mark.once
