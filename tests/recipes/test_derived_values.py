@@ -10,8 +10,19 @@ from small_runs import start
 from train_script import run_in_process
 
 import keras_spanbert as ks
+from keras_spanbert import files
+from keras_spanbert.data.questions import Examples
 from keras_spanbert.distribution.distribution import Distribution
-from keras_spanbert.recipes import classification, coreference, fine_tuning, fit, prepare
+from keras_spanbert.recipes import (
+    classification,
+    coreference,
+    corpora,
+    fine_tuning,
+    fit,
+    prepare,
+    pretrain,
+    question_answering,
+)
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.recipe import find_recipe
 from keras_spanbert.tasks import model_class
@@ -180,3 +191,59 @@ def test_annotated_text_keeps_the_share_that_is_held_out(flags, tmp_path, monkey
     corpus = ks.Corpus(tmp_path / "a.txt", "blank_line", held_out=0.25)
     with prepare._annotate_spans(corpus, str(tmp_path / "out")) as annotated:
         assert len(list(annotated.documents("held_out"))) == 2
+
+
+def test_corpus_has_the_values_of_the_flags(flags, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"She left.\nHe \xff left.\nIt rained.\nThey left.\n")
+    flags(train_data=tmp_path / "a.txt", document_boundary="line", held_out=0.25)
+    flags(encoding_errors="replace", cross_documents=True)
+    corpus, evaluated = corpora.open_corpora(must_hold_out=True, has_vocabulary=True)
+    assert corpus.num_documents == 4 and len(list(corpus.documents("held_out"))) == 1
+    assert corpus.encoding_errors == "replace" and corpus.cross_documents is True
+    assert evaluated is None
+
+
+def test_prepared_corpus_has_the_values_of_the_flags(tmp_path):
+    for i in range(8):
+        (tmp_path / f"{i}.txt").write_text("a " * 20)
+    vocabulary = tmp_path / "vocab"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    output = tmp_path / "out"
+    # Each document has blocks of 14 and 6 tokens.
+    run_in_process(
+        "--task=prepare", f"--train_data={tmp_path}/*.txt", f"--output={output}", "--shards=2",
+        f"--vocabulary={vocabulary}", "--sequence_length=16", "--min_block_tokens=6",
+        "--held_out=0.25",
+    )  # fmt: skip
+    figures = files.read_json(output / "metrics.json")
+    assert (figures["blocks"], figures["held_out_blocks"], figures["tokens"]) == (12, 4, 120)
+    corpus = ks.PreparedCorpus(str(output))
+    assert (corpus.sequence_length, corpus.min_tokens) == (16, 6)
+    assert len(list(output.glob("train-*"))) == 2
+
+
+def test_new_model_has_the_values_of_the_flags(flags):
+    flags(size="tiny", dropout=0.2, attention_dropout=0.3, sequence_length=12, rematerialize=True)
+    model = pretrain._build_model(None, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    config = model.backbone.get_config()
+    expected = {"dropout": 0.2, "attention_dropout": 0.3, "rematerialize": True}
+    expected |= {"vocabulary_size": 6, "max_sequence_length": 12, "num_layers": 2}
+    # 0.02, the value for 768 units, times the square root of 768 / 128.
+    expected |= {"initializer_range": 0.049}
+    assert {name: config[name] for name in expected} == expected
+    assert FLAGS.neighbor_attention is True
+
+
+def test_questions_are_answered_with_the_values_of_the_flags(flags, tmp_path):
+    flags(max_answer_length=7, batch_size=3, predictions=tmp_path / "a.json")
+    signature, found = inspect.signature(model_class("question_answering").answer), {}
+
+    def answer(*args, **kwargs):
+        found.update(signature.bind(None, *args, **kwargs).arguments)
+        return [[{"answer": "b", "score": 0.75}, {"answer": "a", "score": 0.25}]]
+
+    answerer = types.SimpleNamespace(answer=answer)
+    question_answering.predict(answerer, Examples(["1"], ["who"], ["a b"], None, None))
+    expected = {"top_k": 20, "max_answer_length": 7, "batch_size": 3}
+    assert {name: found[name] for name in expected} == expected
+    assert files.read_json(tmp_path / "a.json") == {"1": "b"}

@@ -33,3 +33,21 @@ def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, given, slots):
     length = given["sequence_length"]
     assert preprocessor.masking.num_predictions(length) == slots
     assert slots % FLAGS.pad_predictions_to == 0  # As written to `run.json`.
+
+
+def test_preprocessor_has_the_values_of_the_flags(flags):
+    values = {"sequence_length": 16, "mask_rate": 0.25, "seed": 7, "num_mask_copies": 3}
+    flags(**values, pad_predictions_to=4, masking_scheme="whole_word", mask_replacement="token")
+    config = masking.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), 9).get_config()
+    expected = {**values, "pad_predictions_to": 4, "max_span_tokens": 9}
+    expected |= {"scheme": "whole_word", "replacement": "token"}
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_model_has_the_weights_of_the_flags(flags):
+    flags(objectives="mlm,sbo,nsp", sbo_weight=0.5, nsp_weight=0.25, batch_size=2)
+    backbone = ks.SpanBertBackbone(len(VOCABULARY), 1, 1, 4, 4, max_sequence_length=8)
+    model = ks.SpanBertPretrainer(backbone, **masking.arguments())
+    chosen = masking.preprocessor_arguments(model)
+    assert chosen == {"span_boundary": True, "next_sentence": True}
+    assert (model.sbo_weight, model.nsp_weight) == (0.5, 0.25)
