@@ -170,6 +170,20 @@ def stop(*args, **kwargs):
     raise StoppedError
 
 
+@pytest.mark.parametrize(("is_preset", "rate"), [(False, 2e-3), (True, 1e-4)])
+def test_presets_are_trained_more_slowly(trained, texts, tmp_path, monkeypatch, is_preset, rate):
+    found = []
+    monkeypatch.setattr(
+        "keras_spanbert.recipes.fit.fit", lambda run, settings: stop(found.append(settings))
+    )
+    flags = [f"--preset={trained[0]}", *OF_PRESETS] if is_preset else TINY
+    with pytest.raises(StoppedError):
+        run_in_process(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *flags)
+    (settings,) = found
+    assert settings.learning_rate == rate and settings.evaluate_first is is_preset
+    assert settings.num_predictions == 3  # 15% of 16 tokens, rounded up.
+
+
 def test_text_is_read_twice_before_the_first_step(texts, tmp_path, monkeypatch):
     from keras_spanbert.data import corpus
 
