@@ -29,6 +29,7 @@ def resident_memory():
     return int(statistics.read_text().split()[1]) * mmap.PAGESIZE if statistics.exists() else 0
 
 
+@pytest.mark.long  # After many tests, it may need much memory.
 def test_peak_memory_grows_with_allocations():
     before = cost.peak_memory()
     if cost.has_accelerator():
@@ -41,6 +42,7 @@ def test_peak_memory_grows_with_allocations():
     del x
 
 
+@pytest.mark.long  # It measures time.
 @pytest.mark.once
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
 def test_waiting_measures_slow_data(seconds):
