@@ -2,10 +2,12 @@
 
 import os
 
+import keras
 import numpy as np
 import pytest
 from data_files import flip
 
+import keras_spanbert as ks
 from keras_spanbert.runs.checkpoint_folder import VERSION, CheckpointFolder
 
 pytestmark = pytest.mark.once
@@ -44,3 +46,20 @@ def test_checkpoint_of_another_version_is_refused(tmp_path):
     path = checkpoints.write(7, {"weights": np.ones(3)}, '{"version": 3}')
     with pytest.raises(ValueError, match=f"must have version 2.* Received: {path}, with version 3"):
         checkpoints.read_newest()
+
+
+def test_the_batch_of_a_loss_that_is_not_finite_is_saved(tmp_path):
+    stream = ks.Batches((np.arange(12.0), np.arange(12.0) + 100), 4, seed=1)
+    checkpoint = ks.TrainingCheckpoint(str(tmp_path), 9, data=stream)
+    model = keras.Sequential()
+    model.stop_training = False  # As `fit` sets it.
+    checkpoint.set_model(model)
+    checkpoint.set_params({"steps": 3})
+    checkpoint.on_train_batch_end(0, {"loss": 1.0})
+    with pytest.raises(FloatingPointError, match="at step 2; its batch is in .*-step-2.npz"):
+        checkpoint.on_train_batch_end(1, {"loss": np.nan})
+    checkpoint.close()
+    batches = list(stream.dataset().take(2).as_numpy_iterator())
+    with np.load(tmp_path / "bad-batch-step-2.npz") as saved:
+        assert saved["x"].tolist() == batches[1][0].tolist() != batches[0][0].tolist()
+        assert saved["y"].tolist() == (saved["x"] + 100).tolist()

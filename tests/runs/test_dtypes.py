@@ -82,6 +82,16 @@ def test_sixteen_bit_weights_become_a_mixed_policy(cpu_flags, caplog):
     assert "Using --dtype=mixed_bfloat16" in caplog.records[0].getMessage()
 
 
+def test_check_keeps_the_distribution():
+    engine = object()
+    keras.distribution.set_distribution(engine)
+    try:
+        dtypes.dtype_policy("mixed_bfloat16")
+        assert keras.distribution.distribution() is engine
+    finally:
+        keras.distribution.set_distribution(None)
+
+
 def test_other_errors_are_raised(monkeypatch):
     with pytest.raises(ValueError, match="float23"):
         dtypes.dtype_policy("float23")
