@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -67,3 +68,23 @@ def test_scores_have_their_own_panel_with_units(tmp_path, drawn):
     assert [list(line.get_ydata()) for line in scores.lines] == [[10.0, 20.0]] * 2
     below, above = (line.get_linewidth() for line in scores.lines)
     assert below > above  # Equal scores do not overlap.
+
+
+def test_loss_plot_tells_training_from_held_out_data(tmp_path, drawn):
+    rows = [
+        {"step": 0, "val_mlm_cross_entropy": 5.0},  # Before training.
+        {"step": 4, "mlm_cross_entropy": 3.0, "val_mlm_cross_entropy": 4.0},
+    ]
+    plots.plot_losses(tmp_path / "loss.png", rows, {"mlm": 4.5})
+    lines = {line.get_label(): list(line.get_ydata()) for line in drawn[0].axes[0].lines}
+    assert lines["MLM, held out"] == [5.0, 4.0] and lines["MLM, unigram"] == [4.5, 4.5]
+    assert lines["MLM, training"][1:] == [3.0]
+
+
+def test_span_length_plot_has_shares_and_means(tmp_path, drawn):
+    lengths, probabilities = np.array([1, 1, 1, 3]), np.array([0.5, 0.25, 0.25])
+    plots.plot_span_lengths(tmp_path / "spans.png", lengths, probabilities)
+    (axes,) = drawn[0].axes
+    bars = {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in axes.patches}
+    assert bars == pytest.approx({1.0: 0.75, 2.0: 0.0, 3.0: 0.25})
+    assert axes.get_title() == "Span lengths, mean 1.50 drawn, 1.75 expected"
