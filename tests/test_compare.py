@@ -211,6 +211,34 @@ def test_each_model_is_fine_tuned_and_tested(stages, tmp_path):
     assert f"--preset={tmp_path / train.path}" in test.flags and test.needs is train
 
 
+def test_runs_have_the_flags_of_their_stage(stages, tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    folder = tmp_path / "out"
+    train, test = stages[5:7]
+    for stage, own in [(train, ["--task=token_classification", "--seed=1"]), (test, ["--batch"])]:
+        output = folder / stage.path
+        for resume in [[], ["--resume"]]:
+            _, lock = compare.claim(folder, stage)
+            assert compare.run(folder, stage, float("inf"))
+            lock.release()
+            log = (folder / ".claims" / stage.path / "log.txt").read_text().splitlines()
+            start = len(log) - log[::-1].index("keras_spanbert_commands")
+            flags = [flag for flag in log[start:] if not flag.startswith("--preset=")]
+            assert sorted(flags) == sorted([*own, f"--output={output}", *resume])
+            output.mkdir(parents=True, exist_ok=True)
+            (output / "run.json").touch()
+
+
+def test_interrupted_runs_are_not_finished(stages, tmp_path):
+    for stage, steps in zip(stages, [9, 10]):
+        finish(tmp_path, stage, steps, f1=50.0)
+    found = [compare.read_metrics(tmp_path, stage) for stage in stages[:3]]
+    assert found == [None, {"steps": 10, "f1": 50.0}, None]
+
+
 def test_run_is_claimed_once_and_not_while_it_is_running(stages, tmp_path):
     _, lock = compare.claim(tmp_path, stages[0])
     assert compare.claim(tmp_path, stages[0]) is None
