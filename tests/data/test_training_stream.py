@@ -100,6 +100,14 @@ def test_processes_that_share_a_model_get_the_same_part():
         assert own[0].tolist() == rows
 
 
+def test_dataset_of_a_process_has_its_part_of_each_batch():
+    stream = Batches(np.arange(9), batch_size=6, seed=1)
+    (whole,) = stream.dataset().take(1).as_numpy_iterator()
+    shared = Distribution(3, 1, num_processes=3, part=1, num_parts=3)
+    (own,) = shared.dataset(stream).take(1).as_numpy_iterator()
+    assert np.shape(own) == (2,) and np.array_equal(own, whole[2:4])
+
+
 @pytest.mark.parametrize("part, num_parts", [(0, 4), (3, 3), (-1, 3)])
 def test_invalid_parts_are_refused(part, num_parts):
     stream = Batches(np.arange(9), batch_size=6, seed=1)
