@@ -37,6 +37,9 @@ def test_served_offsets_are_minus_1_for_special_tokens():
     served = embeddings(zeros, tokenizer, L)(tf.constant(["A SpanBERT"]))
     offsets = served["offsets"].numpy().tolist()
     assert offsets == [[[-1, -1], [0, 1], [2, 6], [6, 10], [-1, -1]]]
+    # A longer text is cut to L tokens.
+    served = embeddings(zeros, tokenizer, L)(tf.constant(["Span " * L]))
+    assert served["token_ids"].numpy().tolist() == [[2, 5, 5, 5, 5, 5, 3]]
 
 
 def test_layers_have_the_given_arguments():

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_answerer
 
+from keras_spanbert.serving import saved_model
 from keras_spanbert.serving.saved_model import outputs_by_length, trim_padding, window_logits
 
 pytestmark = pytest.mark.once("tensorflow")
@@ -41,3 +43,19 @@ def test_columns_of_padding_alone_are_cut():
     assert trim_padding(ROWS)["token_ids"].numpy().tolist() == [[4, 5, 6], [7, 0, 0], [8, 9, 0]]
     empty = {name: tf.zeros_like(rows) for name, rows in ROWS.items()}
     assert trim_padding(empty)["token_ids"].shape == [3, 1]
+
+
+def test_exported_answers_have_the_given_length(tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        saved_model, "_export", lambda model, path, functions: found.append(functions)
+    )
+    questions, contexts, _ = tiny_answerer.examples(8)
+    for name, given in [("short", {"max_answer_length": 1}), ("default", {})]:
+        saved_model.export_saved_model(tiny_answerer.build(), tmp_path / name, **given)
+    serves = [functions["serving_default"][0] for functions in found]
+    short, default = (
+        [x.decode() for x in serve(tf.constant(questions), tf.constant(contexts))["answer"].numpy()]
+        for serve in serves
+    )
+    assert not any(" " in answer for answer in short) and any(" " in answer for answer in default)
