@@ -179,6 +179,14 @@ def test_transformers_tokenizes_the_same(transformers, tmp_path, lowercase):
 
 
 @pytest.mark.once
+def test_config_has_the_number_of_the_padding_token(tmp_path):
+    tokenizer = ks.SpanBertTokenizer(["[UNK]", "[CLS]", "[PAD]", "[SEP]", "[MASK]", "a"])
+    backbone = ks.SpanBertBackbone(6, 1, 1, 4, 5, max_sequence_length=16)
+    ks.checkpoints.to_huggingface(backbone, tmp_path / "out", tokenizer)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["pad_token_id"] == 2
+
+
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 def test_model_that_cannot_be_written_leaves_nothing(hf_folder, tmp_path):
     backbone = ks.SpanBertBackbone.from_preset(hf_folder)
