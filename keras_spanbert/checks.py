@@ -82,8 +82,8 @@ def check_paths(name: str, value) -> list:
 def check_rows(name: str, value) -> list:
     """Returns the values of rows as a list. Raises a `ValueError` if it is a single value."""
     is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict))
-    is_list = is_list and not (hasattr(value, "shape") and len(value.shape) == 0)
-    check_in(name, value, is_list, "a list of values")
+    # Arrays of one number are iterable too.
+    check_in(name, value, is_list and getattr(value, "shape", 1) != (), "a list of values")
     return to_python(value if hasattr(value, "__array__") else list(value))
 
 

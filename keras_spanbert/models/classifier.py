@@ -26,7 +26,7 @@ from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
 _LOG = logging.getLogger("keras_spanbert")
 # The beginning of the names that `transformers` gives to labels.
-_DEFAULT = "LABEL_"
+UNNAMED = "LABEL_"
 
 CLASSIFIER = TensorGroup(
     "classifier.", lambda x: dense("classifier", "classifier", x["hidden_size"], x["num_labels"])
@@ -113,7 +113,7 @@ class ClassifierTask(SpanBertTask):
         # If one of the two has no names for its labels, only the number of labels must match. The
         # same numbers in another order are other labels.
         is_unnamed = _are_numbers(known) or _are_numbers(wanted or [])
-        plain, new = ([n.removeprefix(_DEFAULT) for n in x or []] for x in (known, wanted))
+        plain, new = ([n.removeprefix(UNNAMED) for n in x or []] for x in (known, wanted))
         is_renamed = is_unnamed and len(plain) == len(new) and (plain == new or {*plain} != {*new})
         is_same = wanted is None or known == wanted or is_renamed
         kept = {n: v for n, v in own.items() if not wanted or n not in of_labels}
@@ -151,7 +151,7 @@ class ClassifierTask(SpanBertTask):
 
     def checkpoint_settings(self) -> dict:
         num_labels = int(self.classifier.units)
-        names = self.label_names() or [f"LABEL_{i}" for i in range(num_labels)]
+        names = self.label_names() or [f"{UNNAMED}{i}" for i in range(num_labels)]
         return {
             **super().checkpoint_settings(),
             "classifier_dropout": self.dropout,
@@ -189,7 +189,7 @@ class ClassifierTask(SpanBertTask):
                     f"`class_weight` must not name a class twice. Received: {class_weight}"
                 )
             value = to_python(weight)
-            is_right = is_number(value) and 0 <= value < 2**128  # The largest float32.
+            is_right = is_number(value) and 0 <= value < 2**128  # As float32, 2**128 is infinite.
             check_in(f"class_weight[{key!r}]", weight, is_right, "a finite number of at least 0")
             found[int(number)] = value
         return found
@@ -258,7 +258,7 @@ class ClassifierTask(SpanBertTask):
 
 
 def _are_numbers(names):
-    return any(names == [f"{start}{i}" for i in range(len(names))] for start in ("", _DEFAULT))
+    return any(names == [f"{start}{i}" for i in range(len(names))] for start in ("", UNNAMED))
 
 
 def probabilities(logits: np.ndarray, multi_label: bool = False) -> np.ndarray:

@@ -7,7 +7,7 @@ import keras_hub
 import numpy as np
 
 from keras_spanbert.checks import accepts_datasets, check_in
-from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.layers.array_functions import is_symbolic, namespace
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.fit_strings import unpack
@@ -48,7 +48,8 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
     def from_source(cls, source, of_task: dict | None = None, **kwargs):
         """Builds the preprocessor of a `Preset` or `Checkpoint`: see `from_preset`.
 
-        If the source has none, the arguments fit its encoder and `of_task`, arguments of the task.
+        A source without a preprocessor gives arguments that fit its encoder and the arguments
+        `of_task` of the task.
         """
         saved = source.saved(cls)
         arguments = saved or cls.arguments_for({**source.settings, **(of_task or {})})
@@ -162,11 +163,11 @@ def as_weights(sample_weight, rows, noun: str = "row"):
             f"`sample_weight` must have a number for each {noun}. Received: shape "
             f"{tuple(weights.shape)}{given}"
         )
+    xp = namespace(weights)
+    are_right = xp.isfinite(weights) & (weights >= 0)
     rule = "`sample_weight` must be finite and at least 0. Received:"
-    if is_symbolic(weights):
-        are_right = tf.math.is_finite(weights) & (weights >= 0)
+    if xp is not np:
         return check_in_graph(weights, are_right, rule, weights)
-    are_right = np.isfinite(weights) & (weights >= 0)
     if not are_right.all():
         i = int(np.argmin(are_right))
         raise ValueError(f"{rule} {weights[i]} for {noun} {i}")

@@ -69,8 +69,8 @@ def check() -> None:
         config = stores.join(FLAGS.preset, "config.json")
         if FLAGS["sequence_length"].present and files.is_file(config):
             longest = _longest(files.read_json(config))
-            is_right = longest is None or FLAGS.sequence_length <= longest
-            check_value("sequence_length", is_right, f"at most the preset's {longest}")
+            if longest is not None:
+                check_length(longest)
     find_recipe(FLAGS.task).check()
     # The flags of a resumed run were checked at its start. Since then, the user may have turned off
     # something that they apply to, such as predictions.
@@ -151,6 +151,12 @@ def check_value(name: str, is_right: bool, rule: str) -> None:
     """Raises `ValueError` with the flag, the rule and the value if `is_right` is false."""
     if not is_right:
         refuse(f"`--{name}` must be {rule}", name)
+
+
+def check_length(longest: int) -> None:
+    """Raises `ValueError` if --sequence_length is above the preset's number of positions."""
+    rule = f"at most the preset's {longest}"
+    check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
 
 
 def refuse(mistake: str, *names: str) -> None:

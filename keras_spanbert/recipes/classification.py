@@ -123,7 +123,9 @@ def model_arguments(examples):
 
 def _place(name):
     """Returns the sort key of a class: numbers by their value, then other names."""
-    number = name.removeprefix("LABEL_")  # `transformers` names labels so.
+    from keras_spanbert.models.classifier import UNNAMED
+
+    number = name.removeprefix(UNNAMED)
     return (0, int(number), name) if number.isascii() and number.isdecimal() else (1, 0, name)
 
 

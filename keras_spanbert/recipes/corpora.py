@@ -53,8 +53,8 @@ def define_flags() -> None:
     g.choice(
         "document_boundary",
         ["file", "blank_line", "line"],
-        "Where a document ends in a plain text file. file: at the end of the file. blank_line: at "
-        "one or more blank lines. line: at each line end.",
+        "The place where a document ends in a plain text file. file: at the end of the file. "
+        "blank_line: at one or more blank lines. line: at each line end.",
         default="file",
     )
     g.boolean(
@@ -226,9 +226,7 @@ def load_preset(**arguments):
             f"Received: {tokenizer.vocabulary_size()} tokens in "
             f"{FLAGS.vocabulary or FLAGS.preset}"
         )
-    longest = backbone.max_sequence_length
-    rule = f"at most the preset's {longest}"
-    checks.check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
+    checks.check_length(backbone.max_sequence_length)
     return model, tokenizer, source
 
 

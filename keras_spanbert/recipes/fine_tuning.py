@@ -3,7 +3,7 @@
 import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.recipes import output_paths
-from keras_spanbert.recipes.checks import INPUTS, check_value, refuse
+from keras_spanbert.recipes.checks import INPUTS, check_length, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.recipe import Recipe, find_recipe
 from keras_spanbert.recipes.run_folder import Run, preset_warnings
@@ -136,8 +136,7 @@ def build_model(**arguments):
         given = {**cls.preprocessor_cls.arguments_for_length(length), **given}
     model.preprocessor = cls.preprocessor_cls.from_preset(FLAGS.preset, **given)
     set_flags(**{name: getattr(model.preprocessor, name) for name in preprocessor_flags})
-    rule = f"at most the preset's {longest}"
-    check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
+    check_length(longest)
     return model
 
 

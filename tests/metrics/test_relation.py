@@ -23,6 +23,8 @@ def test_class_indices_can_be_tensors():
     scores = metrics.relation(labels, predictions, no_relation=0)
     assert scores == pytest.approx(dict.fromkeys(KINDS, 200 / 3))
     assert {type(score) for score in scores.values()} == {float}
+    with pytest.raises(ValueError, match="`labels` must be a list of values"):
+        metrics.relation(labels[0], predictions[0], no_relation=0)
 
 
 def read(path):

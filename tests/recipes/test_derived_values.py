@@ -5,7 +5,6 @@ import types
 
 import keras
 import pytest
-from absl.testing import flagsaver
 from small_runs import start
 from train_script import run_in_process
 
@@ -28,10 +27,15 @@ from keras_spanbert.recipes.recipe import find_recipe
 from keras_spanbert.tasks import model_class
 
 
-@pytest.fixture
-def flags():
-    with flagsaver.flagsaver():
-        yield lambda **values: FLAGS(["train.py", *(f"--{k}={v}" for k, v in values.items())])
+def recorder(task, method, result):
+    """Returns an object with a method of a task's model, and a dict that gets its arguments."""
+    signature, found = inspect.signature(getattr(model_class(task), method)), {}
+
+    def call(*args, **kwargs):
+        found.update(signature.bind(None, *args, **kwargs).arguments)
+        return result
+
+    return types.SimpleNamespace(**{method: call}), found
 
 
 @pytest.mark.parametrize("is_coreference", [False, True])
@@ -75,13 +79,7 @@ def test_optimizer_has_the_values_of_the_flags(flags, is_coreference):
 )  # fmt: skip
 def test_evaluation_has_the_values_of_the_flags(flags, task, given, method, expected):
     flags(**given, batch_size=3)
-    signature, found = inspect.signature(getattr(model_class(task), method)), {}
-
-    def evaluate(*args, **kwargs):
-        found.update(signature.bind(None, *args, **kwargs).arguments)
-        return {"f1": 50.0}
-
-    model = types.SimpleNamespace(**{method: evaluate})
+    model, found = recorder(task, method, {"f1": 50.0})
     assert find_recipe(task).evaluate(model, ["rows"]) == {"f1": 50.0}
     wanted = {"self": None, "examples": ["rows"], "batch_size": 3, **expected}
     assert {name: found[name] for name in wanted} == wanted
@@ -106,13 +104,8 @@ def test_steps_follow_from_flags_and_data(flags, given, steps, eval_every, warmu
 
 def test_texts_are_resolved_with_the_values_of_the_flags(flags):
     flags(min_link_score=0.5, max_spans_in_memory=7, document_genre="nw")
-    cls, found = model_class("coreference"), {}
-
-    def resolve(*args, **kwargs):
-        found.update(inspect.signature(cls.resolve).bind(None, *args, **kwargs).arguments)
-        return []
-
-    coreference._predict_texts(types.SimpleNamespace(resolve=resolve), [("a.txt", "She left.")])
+    resolver, found = recorder("coreference", "resolve", [])
+    coreference._predict_texts(resolver, [("a.txt", "She left.")])
     expected = {"min_link_score": 0.5, "max_spans_in_memory": 7, "genre": "nw", "scores": True}
     assert found == {"self": None, "texts": ["She left."], **expected}
 
@@ -236,13 +229,8 @@ def test_new_model_has_the_values_of_the_flags(flags):
 
 def test_questions_are_answered_with_the_values_of_the_flags(flags, tmp_path):
     flags(max_answer_length=7, batch_size=3, predictions=tmp_path / "a.json")
-    signature, found = inspect.signature(model_class("question_answering").answer), {}
-
-    def answer(*args, **kwargs):
-        found.update(signature.bind(None, *args, **kwargs).arguments)
-        return [[{"answer": "b", "score": 0.75}, {"answer": "a", "score": 0.25}]]
-
-    answerer = types.SimpleNamespace(answer=answer)
+    answers = [[{"answer": "b", "score": 0.75}, {"answer": "a", "score": 0.25}]]
+    answerer, found = recorder("question_answering", "answer", answers)
     question_answering.predict(answerer, Examples(["1"], ["who"], ["a b"], None, None))
     expected = {"top_k": 20, "max_answer_length": 7, "batch_size": 3}
     assert {name: found[name] for name in expected} == expected

@@ -1,20 +1,12 @@
 """Creation of the preprocessor from the masking flags."""
 
 import pytest
-import train_script  # noqa: F401  (Defines the flags.)
-from absl.testing import flagsaver
 
 import keras_spanbert as ks
 from keras_spanbert.recipes import masking
 from keras_spanbert.recipes.flags import FLAGS
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c".split()
-
-
-@pytest.fixture
-def flags():
-    with flagsaver.flagsaver():
-        yield lambda **values: FLAGS(["train.py", *(f"--{k}={v}" for k, v in values.items())])
 
 
 @pytest.mark.parametrize(

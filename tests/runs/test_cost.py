@@ -35,7 +35,7 @@ def test_peak_memory_grows_with_allocations():
     if cost.has_accelerator():
         x = keras.ops.ones((64, 1 << 20))
     else:
-        # What was freed since the peak, and more. In new pages, as NumPy may reuse freed ones.
+        # More than was freed since the peak, in new pages, as NumPy may reuse freed ones.
         x = mmap.mmap(-1, max(before - resident_memory(), 0) + (64 << 20))
         np.frombuffer(x, "uint8")[:: mmap.PAGESIZE] = 1
     assert cost.peak_memory() >= before + (32 << 20)

@@ -81,7 +81,7 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
         evaluate=lambda: next(scores),
         save_best=lambda: saved.append(report.step),
     )
-    train(report, 4 * [{"loss": 1.0, "exact": 0.5}])  # Of the training batches, as a fraction.
+    train(report, 4 * [{"loss": 1.0, "exact": 0.5}])  # Fractions of training batches.
     assert saved == [3, 6, 9] and report.best == {"f1": 30.0, "exact": 9.0, "best_step": 9}
     assert "loss 1.000  exact match 9.00  F1 30.00" in capsys.readouterr().out
     assert [row["exact"] for row in read_rows(tmp_path)] == ["5.0", "9.0", "9.0", ""]

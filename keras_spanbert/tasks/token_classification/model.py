@@ -77,6 +77,7 @@ class SpanBertTokenClassifier(ClassifierTask):
     tensor_groups = (CLASSIFIER,)
     huggingface_class = "BertForTokenClassification"
     names_argument = "labels"
+    has_class_weights = False
     config_names = ("labels", "dropout")
     scores = {"precision": "precision", "recall": "recall", "f1": "F1", "accuracy": "accuracy"}
 
@@ -101,8 +102,6 @@ class SpanBertTokenClassifier(ClassifierTask):
     def is_of_entities(self) -> bool:
         """Whether the labels mark entities: see the class."""
         return is_of_entities(self.labels)
-
-    has_class_weights = False
 
     @property
     def kinds(self) -> list[str]:

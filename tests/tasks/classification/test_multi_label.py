@@ -50,6 +50,9 @@ def test_invalid_weights_are_refused(trained):
         trained.evaluate(x, y, sample_weight=weights)
     with pytest.raises(ValueError, match=r"`sample_weight` .* shape \(None, 13\)"):
         trained.evaluate(tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(2))
+    negative = tf.data.Dataset.from_tensor_slices((x, y, [1.0, -1.0])).batch(2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be finite and at least 0"):
+        trained.evaluate(negative)
     with pytest.raises(ValueError, match="must be None for this .* Use `sample_weight`"):
         trained.fit(x, y, class_weight={1: 2.0})
 
