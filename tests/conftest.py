@@ -42,7 +42,7 @@ ON_TORCH = (
     "models/test_registration.py", "recipes/test_classification.py", "recipes/test_configs.py",
     "recipes/test_coreference.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
     "recipes/test_relation_extraction.py", "recipes/test_stores.py",
-    "recipes/test_token_classification.py", "runs/test_cloze_report.py", "runs/test_progress.py",
+    "recipes/test_token_classification.py", "runs/test_progress.py",
     "runs/test_training_checkpoint.py",
     "tasks/*/test_model.py", "tasks/classification/test_multi_label.py",
     "tasks/coreference/test_resolve.py", "tasks/test_datasets.py", "tasks/test_models.py",

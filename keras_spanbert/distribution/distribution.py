@@ -83,12 +83,11 @@ class Distribution:
         return dataset.map(lambda *batch: tf.nest.map_structure(rows, batch))
 
     @contextlib.contextmanager
-    def local(self, model: keras.Model, keep: bool = True) -> Iterator[keras.Model]:
+    def local(self, model: keras.Model) -> Iterator[keras.Model]:
         """Yields the model with its present weights, to save or predict in this process alone.
 
         Without a Keras distribution and a TensorFlow strategy, this is the model itself. Otherwise
-        it is a copy, which all processes must make together. `keep` keeps the copy for the next
-        call.
+        it is a copy, which all processes must make together and which the next call uses again.
         """
         if keras.distribution.distribution() is None and self.strategy is None:
             yield model
@@ -101,8 +100,6 @@ class Distribution:
             for variable, value in zip(copy.variables, values):
                 variable.assign(value)
             yield copy
-        if not keep:
-            del self._copies[model]
 
     def any_process(self, flag: bool) -> bool:
         """Returns whether `flag` is true in any process. All processes must call it."""

@@ -1,7 +1,10 @@
 """`--task=pretrain`: pretrains a model on text, with masked tokens, spans and sentence pairs."""
 
+import itertools
 import math
 import os
+import random
+import re
 from fractions import Fraction
 
 import keras_spanbert as ks
@@ -66,7 +69,6 @@ def run(run: Run) -> None:
     import tensorflow as tf
 
     from keras_spanbert.recipes.fit import TrainingSettings, export, fit
-    from keras_spanbert.runs import cloze_report
     from keras_spanbert.tasks.pretrain.objectives import (
         unigram_entropies,
         unigram_log_probabilities,
@@ -113,9 +115,7 @@ def run(run: Run) -> None:
     )
     masking.log_baselines(counts.sum(), num_blocks, unigram)
 
-    blanks = cloze_report.choose_blanks(preprocessor, texts)
-    with distribution.local(model, keep=False) as local:
-        before = cloze_report.score_truths(local, blanks)
+    blanks = _choose_blanks(preprocessor, texts)
 
     # === Fit ===
     known["vocabulary"] = preprocessor.tokenizer.get_vocabulary()
@@ -142,10 +142,12 @@ def run(run: Run) -> None:
     if not all(math.isfinite(last[f"val_{head}_cross_entropy"]) for head in unigram):
         raise ArithmeticError("Training diverged: the cross-entropy is not finite")
     log()
-    after = cloze_report.score_truths(model, blanks)
-    guesses = cloze_report.fill_blanks(model, blanks)
-    for line in cloze_report.render(blanks, before, after, guesses, counts, known["vocabulary"]):
-        log(line)
+    if blanks:
+        log("Words of held-out text, each masked alone, and the best guesses of the MLM head:")
+    filled = model.fill([masked for *_, masked in blanks], top_k=3, score="mlm")
+    for (before, truth, after, _), (guesses,) in zip(blanks, filled):
+        guesses = "  ".join(f"{g['text']} ({math.exp(g['mlm']):.0%})" for g in guesses)
+        log(f"  {before[-36:]}[{truth}]{after[:36]}   MLM: {guesses}")
     log()
     masking.log_results(unigram, metrics)
     export(model)
@@ -220,6 +222,28 @@ def _recorded(corpus, path):
                 f"{'has changed' if name in here and name in there else 'was added or removed'}"
             )
     return found
+
+
+def _choose_blanks(preprocessor, texts):
+    """Returns up to three blanks `(before, word, after, sentence with [MASK])`."""
+    tokenizer = preprocessor.tokenizer
+    sentences, blanks = [], []
+    for text in itertools.islice(texts, 100):
+        sentences += re.split(r"(?<=[.!?])\s+|\s*\n\s*", text[:20_000])
+    random.Random(0).shuffle(sentences)
+    for sentence in sentences:
+        words = list(re.finditer(r"\b[^\W\d_]+\b", sentence))
+        if len(blanks) == 3:
+            break
+        if len(words) < 6 or tokenizer.mask_token in sentence:
+            continue
+        word = max(words, key=lambda word: len(word[0]))
+        before, after = sentence[: word.start()], sentence[word.end() :]
+        length, *others = (len(tokenizer(part)) for part in [word[0], before, after])
+        if length + sum(others) <= preprocessor.sequence_length - 2:
+            masks = " ".join([tokenizer.mask_token] * length)
+            blanks.append((before, word[0], after, before + masks + after))
+    return blanks
 
 
 def _warn_about_short_blocks(source, longest):
