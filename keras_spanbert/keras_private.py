@@ -78,6 +78,19 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
     return optimizer._get_variable_index(variable)
 
 
+def built_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
+    """Returns the variables that an optimizer was built with. Only their moments are public."""
+    return optimizer._trainable_variables
+
+
+def current_rate(optimizer: keras.optimizers.Optimizer, rate):
+    """Returns the value of a number or schedule, as Keras computes `learning_rate`.
+
+    The public `iterations` does not count the batches whose gradients are accumulated.
+    """
+    return rate(optimizer._iterations) if callable(rate) else rate
+
+
 def moments(optimizer: keras.optimizers.Adam, variables: list) -> list[list]:
     """Returns first moments, second moments, and largest second moments of some variables, if kept.
 
@@ -318,64 +331,6 @@ def backend_adamw() -> type[keras.optimizers.AdamW]:
     the public class would accumulate them one by one.
     """
     return type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
-
-
-class GroupedOptimizer(keras.optimizers.MultiOptimizer):
-    """`MultiOptimizer` with the variables and the learning rate of a single Adam.
-
-    Keras's class has one counter for each group and lists the groups' variables one after the
-    other, so that checkpoints of a single optimizer would not fit. It has no learning rate, and
-    raises an error if some variables are frozen after `build`.
-    """
-
-    def __init__(self, learning_rate, loss_scale_factor, name: str):
-        super().__init__(self.group_of, loss_scale_factor, name)
-        self.learning_rate = learning_rate
-
-    learning_rate = keras.optimizers.Optimizer.learning_rate
-    set_weights = keras.optimizers.Optimizer.set_weights
-    variables = keras.optimizers.Optimizer.variables
-
-    @property
-    def iterations(self):
-        return self.optimizers[0].iterations if self.optimizers else self._iterations
-
-    def group_of(self, variable) -> keras.optimizers.Adam:
-        """Returns the optimizer of a variable."""
-        raise NotImplementedError
-
-    def num_batches(self):
-        """Returns the number of batches so far, which Keras passes to schedules."""
-        return self._iterations
-
-    def build(self, variables):
-        if self.built:
-            return
-        groups = [self.group_of(variable) for variable in variables]
-        for group in groups:
-            group._iterations = self._iterations
-        super().build(variables)
-        kinds = ["_model_variables_moving_average"], ["_accumulated_gradients"]
-        for names in [*kinds, ["_momentums", "_velocities"]]:
-            for group, variable in zip(groups, variables):
-                for name in names:
-                    if hasattr(group, name):
-                        slot = getattr(group, name)[variable_index(group, variable)]
-                        self._track_variable(slot)
-
-    def apply(self, grads, trainable_variables=None):
-        """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
-        if not self.built:
-            self.build(list(trainable_variables))
-        variables = trainable_variables or self._trainable_variables
-        self._check_variables_are_known(variables)
-        grads, variables = self._filter_empty_gradients(grads, variables)
-        for group in self.optimizers:
-            found = [(g, v) for g, v in zip(grads, variables) if self.group_of(v) is group]
-            if found:
-                group.apply(*zip(*found))
-                self._iterations.assign_sub(1)  # The groups share the counter.
-        self._iterations.assign_add(1)
 
 
 def total_norm(grads: list):

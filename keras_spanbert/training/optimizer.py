@@ -135,20 +135,7 @@ class AdamW(FusedUpdateMixin, backend_adamw()):
 
     def fused_update(self, grads, variables, learning_rate) -> None:
         """Clips by the global norm and updates variables on PyTorch, called by `apply`."""
-        scale = None
-        if self.global_clipnorm:
-            scale = 1.0 / clip_factor(grads, self.global_clipnorm)
-        fused_adam(
-            current_values(variables),
-            grads,
-            *map(current_values, moments(self, variables)),
-            # Includes the bias correction, so that `epsilon` has Keras's meaning.
-            learning_rate=ops.cast(learning_rate, "float32") * bias_correction(self, "float32"),
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
-            scale=scale,
-        )
+        update_together(self, grads, variables, learning_rate, self.epsilon, self.global_clipnorm)
 
     def _clip(self, grads):
         # Keras removes the loss scale from the gradients after this.
@@ -175,6 +162,21 @@ def bias_correction(optimizer, dtype):
     step = ops.cast(optimizer.iterations + 1, dtype)
     correction = ops.sqrt(1.0 - ops.power(ops.cast(optimizer.beta_2, dtype), step))
     return correction / (1.0 - ops.power(ops.cast(optimizer.beta_1, dtype), step))
+
+
+def update_together(optimizer, grads, variables, learning_rate, epsilon, clip_norm) -> None:
+    """Clips gradients by their global norm and updates variables on PyTorch with Adam."""
+    fused_adam(
+        current_values(variables),
+        grads,
+        *map(current_values, moments(optimizer, variables)),
+        # Includes the bias correction, so that `epsilon` has Keras's meaning.
+        learning_rate=ops.cast(learning_rate, "float32") * bias_correction(optimizer, "float32"),
+        beta_1=optimizer.beta_1,
+        beta_2=optimizer.beta_2,
+        epsilon=epsilon,
+        scale=1.0 / clip_factor(grads, clip_norm) if clip_norm else None,
+    )
 
 
 def clip_factor(grads: Sequence, most: float):

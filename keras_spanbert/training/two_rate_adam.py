@@ -3,19 +3,28 @@
 from collections.abc import Collection
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_spanbert.checks import check_in, check_range
 from keras_spanbert.distribution import sum_over_replicas
-from keras_spanbert.keras_private import GroupedOptimizer
+from keras_spanbert.keras_private import built_variables, current_rate, variable_index
 from keras_spanbert.layers.sublayers import config_of
-from keras_spanbert.training.optimizer import AdamW, bias_correction, check_rate, multiply
+from keras_spanbert.training.optimizer import (
+    AdamW,
+    bias_correction,
+    check_rate,
+    clip_factor,
+    multiply,
+    update_together,
+)
 
-_SHARED = ("use_ema", "ema_momentum", "ema_overwrite_frequency", "gradient_accumulation_steps")
+_OPTIONS = ("use_ema", "ema_momentum", "ema_overwrite_frequency", "loss_scale_factor")
+_OPTIONS += ("gradient_accumulation_steps",)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
-class TwoRateAdam(GroupedOptimizer):
+class TwoRateAdam(AdamW):
     """BERT's Adam for the encoder and plain Adam for the heads, with separate learning rates.
 
     The encoder's weights are updated like in BERT: without bias correction of the
@@ -25,7 +34,9 @@ class TwoRateAdam(GroupedOptimizer):
     gradients of each batch are clipped before they are accumulated.
 
     Args:
-        learning_rate: float or schedule. The encoder's rate. Defaults to `2e-5`.
+        learning_rate: float or schedule. The encoder's rate. To assign another
+            value to the attribute, as Keras's callbacks do, scales a
+            `head_learning_rate` that is a number too. Defaults to `2e-5`.
         head_learning_rate: float or schedule. The heads' rate. A schedule
             is called with the number of batches, as for `learning_rate`.
             Defaults to `1e-4`.
@@ -35,7 +46,8 @@ class TwoRateAdam(GroupedOptimizer):
         beta_1: float. Defaults to `0.9`.
         beta_2: float. Defaults to `0.999`.
         epsilon: float. The encoder's epsilon. Defaults to `1e-6`.
-        head_epsilon: float. The heads' epsilon. Defaults to `1e-8`.
+        head_epsilon: float. The heads' epsilon, with the meaning of `AdamW`'s.
+            Defaults to `1e-8`.
         clip_norm: float. Largest global norm of the encoder's gradients, and of
             the heads'. `None` for no limit. Defaults to `1.0`.
         **kwargs: `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,
@@ -69,90 +81,107 @@ class TwoRateAdam(GroupedOptimizer):
         name: str = "two_rate_adam",
         **kwargs,
     ):
-        check_rate(learning_rate=learning_rate)
         check_rate(head_learning_rate=head_learning_rate)
         check_range(
-            "[0, inf)",
-            encoder_weight_decay=encoder_weight_decay,
-            epsilon=epsilon,
-            head_epsilon=head_epsilon,
+            "[0, inf)", encoder_weight_decay=encoder_weight_decay, head_epsilon=head_epsilon
         )
-        check_range("[0, 1)", beta_1=beta_1, beta_2=beta_2)
         if clip_norm is not None:
             check_range("(0, inf)", clip_norm=clip_norm)
         is_list = isinstance(heads, Collection) and not isinstance(heads, str)
         are_names = is_list and all(isinstance(head, str) for head in heads)
         check_in("heads", heads, are_names, "a list of strings")
-        unknown = sorted(set(kwargs) - {"loss_scale_factor", *_SHARED})
+        unknown = sorted(kwargs.keys() - _OPTIONS)
         if unknown:
             raise ValueError(
-                f"Keyword arguments must be `loss_scale_factor`, `{'`, `'.join(_SHARED)}`. "
+                f"Keyword arguments must be `{'`, `'.join(_OPTIONS)}`. "
                 f"Received: {', '.join(unknown)}"
             )
-        super().__init__(_deserialize(learning_rate), kwargs.pop("loss_scale_factor", None), name)
-        self.head_learning_rate = _deserialize(head_learning_rate)
+        super().__init__(
+            learning_rate,
+            encoder_weight_decay,
+            beta_1,
+            beta_2,
+            epsilon,
+            global_clipnorm=None,  # Keras would clip the gradients of both groups together.
+            name=name,
+            **kwargs,
+        )
+        if isinstance(head_learning_rate, dict):  # The config of a schedule.
+            head_learning_rate = keras.saving.deserialize_keras_object(head_learning_rate)
+        self.head_learning_rate = head_learning_rate
         self.heads = frozenset(heads)
         self.encoder_weight_decay = encoder_weight_decay
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
         self.head_epsilon = head_epsilon
         self.clip_norm = clip_norm
-        self._shared = kwargs
-        kwargs = {**kwargs, "beta_1": beta_1, "beta_2": beta_2, "global_clipnorm": clip_norm}
-        kwargs["name"] = name
-        self._encoder = _BertAdam(
-            self._encoder_rate, encoder_weight_decay, epsilon=epsilon, **kwargs
-        )
-        self._head = _GroupAdam(self._head_rate, 0.0, epsilon=head_epsilon, **kwargs)
+        self._first_rate = None if callable(learning_rate) else learning_rate
 
-    def group_of(self, variable):
-        is_head = not self.heads.isdisjoint(variable.path.split("/"))
-        return self._head if is_head else self._encoder
+    def is_head(self, variable) -> bool:
+        """Returns whether a variable belongs to the heads."""
+        return not self.heads.isdisjoint(variable.path.split("/"))
 
-    def _encoder_rate(self):
-        return self.learning_rate
+    def build(self, variables):
+        """Creates the moments of variables."""
+        if not self.built:
+            heads = [variable for variable in variables if self.is_head(variable)]
+            self.exclude_from_weight_decay(heads, ["bias", "gamma", "beta"])
+        super().build(variables)
 
-    def _head_rate(self):
-        rate = self.head_learning_rate
-        return rate(self.num_batches()) if callable(rate) else rate
+    def apply(self, grads, trainable_variables=None):
+        """Updates the weights: see `keras.optimizers.Optimizer.apply`."""
+        # On PyTorch, clipping is part of the update.
+        if self.clip_norm and (self.gradient_accumulation_steps or not self._uses_fused_update()):
+            grads, num_replicas = sum_over_replicas(list(grads))
+            of_heads = [self.is_head(v) for v in trainable_variables or built_variables(self)]
+            # Keras removes the loss scale from the gradients, and sums the replicas' parts.
+            most = self.clip_norm * (self.loss_scale_factor or 1.0)
+            factors = [
+                clip_factor([g for g, is_head in zip(grads, of_heads) if is_head is group], most)
+                for group in (False, True)
+            ]
+            grads = multiply(grads, [factors[is_head] / num_replicas for is_head in of_heads])
+        super().apply(grads, trainable_variables)
+
+    def fused_update(self, grads, variables, learning_rate) -> None:
+        """Clips and updates variables on PyTorch, called by `apply`."""
+        of_heads = [self.is_head(variable) for variable in variables]
+        for group in set(of_heads):
+            own = [i for i, is_head in enumerate(of_heads) if is_head is group]
+            update_together(
+                self,
+                [grads[i] for i in own],
+                [variables[i] for i in own],
+                self._rate(group, learning_rate),
+                self.head_epsilon if group else self.epsilon,
+                self.clip_norm,
+            )
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates a variable."""
+        # TensorFlow's own variables have no path.
+        is_head = self.is_head(built_variables(self)[variable_index(self, variable)])
+        rate = ops.cast(self._rate(is_head, learning_rate), variable.dtype)
+        of_encoder = self.epsilon
+        self.epsilon = self.head_epsilon if is_head else of_encoder
+        super().update_step(gradient, variable, rate)
+        self.epsilon = of_encoder
+
+    def _rate(self, is_head, learning_rate):
+        """Returns the rate for Keras's Adam, which corrects the bias of the moments."""
+        if not is_head:
+            return learning_rate / bias_correction(self, "float32")
+        if callable(self.head_learning_rate) or not self._first_rate:
+            return current_rate(self, self.head_learning_rate)
+        return learning_rate / self._first_rate * self.head_learning_rate
 
     def get_config(self):
-        config = keras.optimizers.Optimizer.get_config(self)
-        for name in ["weight_decay", "clipnorm", "global_clipnorm", "clipvalue"]:
+        config = super().get_config()
+        for name in ["weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "amsgrad"]:
             del config[name]
-        names = ["beta_1", "beta_2", "epsilon", "head_epsilon", "encoder_weight_decay", "clip_norm"]
         rate = self.head_learning_rate
         if callable(rate):
             rate = keras.saving.serialize_keras_object(rate)
-        config.update(self._shared, **config_of(self, names))
+        elif self._first_rate and not isinstance(config["learning_rate"], dict):
+            # Equals `rate` until another `learning_rate` is assigned.
+            rate = float(np.float32(config["learning_rate"]) / np.float32(self._first_rate)) * rate
+        config.update(config_of(self, ["encoder_weight_decay", "head_epsilon", "clip_norm"]))
         return {**config, "head_learning_rate": rate, "heads": sorted(self.heads)}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**config)
-
-
-class _GroupAdam(AdamW):
-    """AdamW that clips the gradients of each batch, also if they are accumulated."""
-
-    def apply(self, grads, trainable_variables=None):
-        if self.gradient_accumulation_steps and self.global_clipnorm:
-            grads, num_replicas = sum_over_replicas(list(grads))
-            grads = multiply(self._clip(grads), [1 / num_replicas] * len(grads))
-        super().apply(grads, trainable_variables)
-
-
-class _BertAdam(_GroupAdam):
-    """Adam without bias correction of the moments, as in BERT's code."""
-
-    def update_step(self, gradient, variable, learning_rate):
-        rate = ops.cast(learning_rate, variable.dtype) / bias_correction(self, variable.dtype)
-        super().update_step(gradient, variable, rate)
-
-    def fused_update(self, grads, variables, learning_rate):
-        super().fused_update(grads, variables, learning_rate / bias_correction(self, "float32"))
-
-
-def _deserialize(rate):
-    return keras.saving.deserialize_keras_object(rate) if isinstance(rate, dict) else rate

@@ -36,16 +36,16 @@ def test_biases_and_norms_do_not_decay():
     assert not np.any(moved)
 
 
-def test_each_group_is_clipped_by_its_own_norm():
+def test_each_group_has_its_epsilon_and_is_clipped_by_its_own_norm():
     weights = [weight(f"{layer}/kernel", [0.0]) for layer in ["encoder", "encoder2", "head"]]
-    optimizer = ks.TwoRateAdam(heads=["head"], epsilon=1.0, head_epsilon=1.0, clip_norm=1.0)
+    optimizer = ks.TwoRateAdam(heads=["head"], epsilon=1.0, head_epsilon=0.5, clip_norm=1.0)
     moved = step(optimizer, weights, [[3.0], [4.0], [0.5]])
     for rate, gradient, found in zip([2e-5, 2e-5], [0.6, 0.8], moved):
         expected = rate * 0.1 * gradient / (np.sqrt(0.001) * gradient + 1.0)
         assert found[0] == pytest.approx(expected, rel=1e-4)
     # The norm of the head is below 1, so it is not clipped.
     correction = np.sqrt(0.001) / 0.1
-    expected = 1e-4 * correction * 0.05 / (np.sqrt(0.001) * 0.5 + 1.0)
+    expected = 1e-4 * correction * 0.05 / (np.sqrt(0.001) * 0.5 + 0.5)
     assert moved[2][0] == pytest.approx(expected, rel=1e-4)
 
 
@@ -94,9 +94,22 @@ def test_variables_are_those_of_a_single_optimizer():
     slots = [f"{of}_kernel_{name}" for kind in kinds for of in layers for name in kind]
     names = ["iteration", "learning_rate", *slots]
     assert [v.path for v in optimizer.variables] == [f"two_rate_adam/{name}" for name in names]
-    optimizer.set_weights([np.full(v.shape, i) for i, v in enumerate(optimizer.variables)])
-    assert [float(ops.max(v)) for v in optimizer.variables] == list(range(len(names)))
-    assert float(optimizer.learning_rate) == 1.0
+
+
+def test_assigned_learning_rate_scales_both_rates():
+    given = {"heads": ["head"], "encoder_weight_decay": 0.0}
+    weights = [weight("encoder/kernel", [2.0]), weight("head/kernel", [2.0])]
+    optimizer = ks.TwoRateAdam(1e-2, 1e-1, **given)
+    optimizer.learning_rate = 5e-3
+    loaded = ks.TwoRateAdam.from_config(optimizer.get_config())
+    for each in [optimizer, loaded]:
+        moved = step(each, weights, [[3.0], [3.0]])
+        assert moved[0][0] == pytest.approx(5e-3 * 0.1 / np.sqrt(0.001), rel=1e-4)
+        assert moved[1][0] == pytest.approx(5e-2, rel=1e-4)
+    optimizer = ks.TwoRateAdam(1e-2, ks.LinearWarmupDecay(0.3, 3, 8), **given)
+    optimizer.learning_rate = 5e-3
+    moved = step(optimizer, weights, [[3.0], [3.0]])  # The schedule is independent.
+    assert moved[1][0] == pytest.approx(1e-1, rel=1e-4)
 
 
 def test_each_batch_is_clipped_before_it_is_accumulated():
