@@ -230,11 +230,14 @@ def released_step(case, device):
 
 def profile(case):
     """Returns the kernels that take longest, with milliseconds and calls per step."""
-    from keras_spanbert.runs.profile import FIRST_STEP, Profile
-
     times, calls = collections.Counter(), collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        fit(case, FIRST_STEP + PROFILED_STEPS + 1, Profile(folder, PROFILED_STEPS))
+        start, stop = tracer(folder)
+        actions = {WARM_UP_STEPS: start, WARM_UP_STEPS + PROFILED_STEPS: stop}
+        trace = keras.callbacks.LambdaCallback(
+            on_train_batch_begin=lambda step, logs: actions.get(step, lambda: None)()
+        )
+        fit(case, WARM_UP_STEPS + PROFILED_STEPS + 1, trace)
         for name, milliseconds in events(folder):
             times[name] += milliseconds / PROFILED_STEPS
             calls[name] += 1 / PROFILED_STEPS
@@ -243,6 +246,23 @@ def profile(case):
         "kernels_ms": sum(times.values()),
         "kernels": [(name, milliseconds, calls[name]) for name, milliseconds in most],
     }
+
+
+def tracer(folder):
+    """Returns functions that start and stop the profiler of JAX or PyTorch."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return lambda: jax.profiler.start_trace(folder), jax.profiler.stop_trace
+    import torch
+
+    profile = torch.profiler.profile()
+
+    def stop():
+        profile.stop()
+        profile.export_chrome_trace(os.path.join(folder, "trace.json"))
+
+    return profile.start, stop
 
 
 def events(folder):

@@ -30,7 +30,6 @@ from keras_spanbert.recipes.terminal import (
 from keras_spanbert.runs import cost
 from keras_spanbert.runs.callbacks import Callbacks
 from keras_spanbert.runs.interruption import Interruption
-from keras_spanbert.runs.profile import FIRST_STEP, Profile
 from keras_spanbert.runs.reports import TrainingReport
 from keras_spanbert.runs.training_checkpoint import CheckpointError, TrainingCheckpoint
 from keras_spanbert.serving import export_saved_model
@@ -140,11 +139,8 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             report.record_start(logs)
         # Copy the reports first: a checkpoint must not be newer than the copied reports.
         copies = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: run.folder.publish())
-        profiles = (
-            [Profile(run.path("profile"), FLAGS.profile_steps)] if FLAGS.profile_steps else []
-        )
         epochs = -(-steps // eval_every)
-        callbacks = [report, copies, checkpoint, *profiles, interruption]
+        callbacks = [report, copies, checkpoint, interruption]
         callbacks += [cls() for cls in model.string_callbacks]
         dataset = distribution.dataset(settings.stream)
         model.fit(
@@ -220,13 +216,6 @@ def _set_steps(settings):
         learning_rate=rate,
     )
     check_steps(steps, eval_every)
-    # Tracing starts with an execution.
-    untraced_steps = -(-FIRST_STEP // FLAGS.steps_per_execution) * FLAGS.steps_per_execution
-    if FLAGS.profile_steps and steps <= untraced_steps:
-        raise ValueError(
-            f"`--profile_steps` needs a run of more than {untraced_steps} steps: tracing starts "
-            f"after them. Received: --profile_steps={FLAGS.profile_steps} with {steps:,} steps"
-        )
     return steps, eval_every
 
 

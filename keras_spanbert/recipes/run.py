@@ -199,7 +199,6 @@ def _set_up():
         import keras
 
         import keras_spanbert as ks
-        from keras_spanbert.runs import dtypes
 
         require("tensorflow", PROGRAM.name)
     with exit_on_user_error():
@@ -210,7 +209,6 @@ def _set_up():
             raise ValueError(
                 "`--output` must be given with several processes. Received: no --output"
             )
-        set_flags(dtype=dtypes.dtype_policy(FLAGS.dtype))
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
     if not distribution.is_main:

@@ -15,7 +15,7 @@ from keras_spanbert.recipes.flags import FLAGS, given, own_flags, set_flags
 _CLEANUPS = []
 # Parts of a resumed run that are not fetched here. Nothing reads them, except checkpoints, which
 # are fetched when they are read.
-_NOT_FETCHED = ("checkpoints/", "tensorboard/", "profile/")
+_NOT_FETCHED = ("checkpoints/", "tensorboard/")
 
 # Flags that may change when a run is resumed.
 CHANGEABLE_FLAGS = [
@@ -26,7 +26,6 @@ CHANGEABLE_FLAGS = [
     "output",
     "predict_data",
     "predictions",
-    "profile_steps",
     "resume",
     "tensorboard",
 ]

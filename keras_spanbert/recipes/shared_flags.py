@@ -136,10 +136,9 @@ def define_flags() -> None:
     )
     g.choice(
         "dtype",
-        ["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"],
+        ["float32", "mixed_bfloat16", "mixed_float16"],
         "Keras dtype policy of the model. mixed_bfloat16 is the usual choice on TPUs and recent "
-        "GPUs. bfloat16 and float16 become mixed_bfloat16 and mixed_float16, with weights in "
-        "float32.",
+        "GPUs.",
         default="float32",
     )
 
@@ -251,12 +250,6 @@ def define_flags() -> None:
         "tensorboard",
         "Write losses and scores for TensorBoard, to the folder tensorboard/ in --output.",
         default=False,
-    )
-    g.integer(
-        "profile_steps",
-        "Number of steps to trace with the profiler of the backend. The trace starts at the sixth "
-        "step and is written to the folder profile/ in --output. Default: no trace.",
-        rare=True,
     )
     g.integer(
         "checkpoint_every",
