@@ -50,7 +50,7 @@ def run(path):
     with tempfile.TemporaryDirectory() as folder:
         clone = pathlib.Path(folder, "clone")
         link_clone(clone)
-        # With its own name, onnx.py would hide the package.
+        # With its own name, an example could hide a package.
         script = pathlib.Path(folder, f"example{path.suffix}")
         script.write_text(code)
         program = [sys.executable] if path.suffix == ".py" else ["bash", "-euo", "pipefail"]

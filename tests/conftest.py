@@ -56,7 +56,7 @@ LONG = (
     "recipes/test_configs.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
     "recipes/test_question_answering.py", "recipes/test_relation_extraction.py",
     "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",
-    "runs/test_training_checkpoint.py", "serving/test_onnx.py",
+    "runs/test_training_checkpoint.py",
     "serving/test_saved_model.py", "tasks/coreference/test_serving.py",
     "tasks/coreference/test_model.py", "tasks/coreference/test_reference.py", "test_demo.py",
     "test_keras_hub.py", "test_package.py",

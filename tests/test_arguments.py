@@ -373,11 +373,6 @@ def test_a_checkpoint_takes_a_stream_and_not_its_dataset(tmp_path):
         ks.TrainingCheckpoint(str(tmp_path), every=0)
 
 
-def test_an_unknown_version_of_onnx_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`opset_version` must be .* Received: opset_version=12"):
-        CLASSIFIER.export(str(tmp_path / "a.onnx"), format="onnx", opset_version=12)
-
-
 @pytest.mark.parametrize("value", [None, math.nan, 3, [1]])
 def test_other_values_are_no_paths(value):
     data = ks.data
@@ -390,7 +385,6 @@ def test_other_values_are_no_paths(value):
         ks.checkpoints.from_coreference, ks.SpanBertBackbone.from_preset,
         lambda path: ks.checkpoints.to_huggingface(CLASSIFIER, path),
         CLASSIFIER.save_to_preset, lambda path: ks.serving.export_saved_model(CLASSIFIER, path),
-        lambda path: CLASSIFIER.export(path, format="onnx"),
     ]  # fmt: skip
     for read in readers:
         with pytest.raises(ValueError, match=rf"path.*Received: .*{re.escape(str(value))}"):

@@ -36,6 +36,7 @@ NOT_RUN = (
     ("git clone", "needs the network"),
     ("head -n 1001 sst-2/", "needs data from outside the project"),
     ("mkdocs ", "builds the site, as continuous integration does"),
+    ("optimum-cli", "needs an environment of its own"),
     ("pip install", "installs packages, which continuous integration tests"),
     ("python -m keras_spanbert.checkpoints", "is the name of a command"),
     ("python -m keras_spanbert.demo", "starts a server, see tests/test_demo.py"),

@@ -150,7 +150,6 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
     # Its tensors in a checkpoint, and its class in `transformers`.
     tensor_group = TensorGroup("embeddings.", encoder_entries)
     huggingface_class = "BertModel"
-    onnx_output = "sequence_output"
     # Used by `keras.distribution.LayoutMap`.
     sharding_layout = {
         "token_embedding/embeddings": (None, "model"),

@@ -13,7 +13,6 @@ from keras_spanbert.keras_private import ask_to_overwrite, call_layers
 from keras_spanbert.layers.sublayers import resolve_policies
 from keras_spanbert.models import lora
 from keras_spanbert.models.from_preset import FromPreset, registration_hint
-from keras_spanbert.models.onnx_export import export_onnx
 
 _LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()
@@ -55,8 +54,6 @@ def _write(write, filepath, overwrite=True, is_folder=False):
 class KerasModel(FromPreset):
     """Base class of backbones and tasks. It ignores unknown keys in a dict of inputs."""
 
-    # Name of the model's single output in ONNX.
-    onnx_output = "logits"
     # The process that created the first model. A process that was forked after that would wait
     # forever for the threads of the backend.
     first_process: int | None = None
@@ -169,40 +166,24 @@ class KerasModel(FromPreset):
         `keras_spanbert.serving.export_saved_model` exports it from strings to
         answers, on every backend.
 
-        `format="onnx"` writes ONNX on every backend, for any batch size and
-        length. Inputs and outputs keep the names of the model. A single output is
-        called `"logits"`, or `"sequence_output"` for a backbone. TensorFlow
-        computes the graph and tf2onnx converts it. Install
-        `keras-spanbert[onnx]` for this format. On JAX and PyTorch a second process
-        exports the model. That process knows only this library's classes, not
-        subclasses of them.
-
         Args:
             filepath: string. Path to write to.
             format: string. See `keras.Model.export`. Defaults to
                 `"tf_saved_model"`, which takes arrays of any length on TensorFlow,
                 needs an `input_signature` with a fixed length on JAX, and does not
                 work on PyTorch.
-            **kwargs: see `keras.Model.export`. `"onnx"` takes `verbose`,
-                `opset_version` (an int from 13 to 18) and `input_signature`, a
-                dict by input name, which can leave out optional inputs.
+            **kwargs: see `keras.Model.export`.
 
         Raises:
-            ValueError: if the model cannot be exported in this format. `"onnx"`
-                requires float32.
-            ImportError: if a package that `"onnx"` needs is missing.
+            ValueError: if the model cannot be exported in this format.
 
         Example:
         ```python
-        backbone.export("backbone.onnx", format="onnx")
         names = ["token_ids", "segment_ids", "padding_mask"]
         spec = {n: keras.InputSpec(shape=(None, 12), dtype="int32", name=n) for n in names}
         backbone.export("exported", input_signature=[spec])
         ```
         """
-        if format == "onnx":
-            export_onnx(self, filepath, **kwargs)
-            return
         verbose = kwargs.pop("verbose", None)
         try:
             # Keras's message would name the temporary path.

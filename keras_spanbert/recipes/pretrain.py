@@ -144,8 +144,9 @@ def run(run: Run) -> None:
     log()
     if blanks:
         log("Words of held-out text, each masked alone, and the best guesses of the MLM head:")
-    filled = model.fill([masked for *_, masked in blanks], top_k=3, score="mlm")
-    for (before, truth, after, _), (guesses,) in zip(blanks, filled):
+    masked = [preprocessor.tokenizer.mask_token.join([first, last]) for first, _, last in blanks]
+    filled = model.fill(masked, top_k=3, score="mlm")
+    for (before, truth, after), (guesses,) in zip(blanks, filled):
         guesses = "  ".join(f"{g['text']} ({math.exp(g['mlm']):.0%})" for g in guesses)
         log(f"  {before[-36:]}[{truth}]{after[:36]}   MLM: {guesses}")
     log()
@@ -225,24 +226,21 @@ def _recorded(corpus, path):
 
 
 def _choose_blanks(preprocessor, texts):
-    """Returns up to three blanks `(before, word, after, sentence with [MASK])`."""
+    """Returns up to three blanks of one token: `(before, word, after)`."""
     tokenizer = preprocessor.tokenizer
-    sentences, blanks = [], []
+    sentences, blanks = set(), []
     for text in itertools.islice(texts, 100):
-        sentences += re.split(r"(?<=[.!?])\s+|\s*\n\s*", text[:20_000])
-    random.Random(0).shuffle(sentences)
-    for sentence in sentences:
+        sentences.update(re.split(r"(?<=[.!?])\s+|\s*\n\s*", text[:20_000]))
+    generator = random.Random(0)
+    for sentence in generator.sample(sorted(sentences), len(sentences)):
         words = list(re.finditer(r"\b[^\W\d_]+\b", sentence))
-        if len(blanks) == 3:
-            break
-        if len(words) < 6 or tokenizer.mask_token in sentence:
+        if len(words) < 6 or tokenizer.mask_token in sentence or len(blanks) == 3:
             continue
-        word = max(words, key=lambda word: len(word[0]))
-        before, after = sentence[: word.start()], sentence[word.end() :]
-        length, *others = (len(tokenizer(part)) for part in [word[0], before, after])
-        if length + sum(others) <= preprocessor.sequence_length - 2:
-            masks = " ".join([tokenizer.mask_token] * length)
-            blanks.append((before, word[0], after, before + masks + after))
+        word = generator.choice(words)
+        parts = sentence[: word.start()], word[0], sentence[word.end() :]
+        lengths = [len(tokenizer(part)) for part in parts]
+        if lengths[1] == 1 and sum(lengths) <= preprocessor.sequence_length - 2:
+            blanks.append(parts)
     return blanks
 
 
