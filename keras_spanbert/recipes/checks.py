@@ -137,6 +137,7 @@ def _conditions():
         training = [flag.name for flag in own_flags("Training")]
         training.remove("batch_size")  # Also that of evaluation and prediction.
         yield only_with(["seed", "dropout", "attention_dropout", *training], "train_data")
+        yield only_with(["patience"], "eval_data")
         yield only_with(["batch_size"], *INPUTS)
     yield from chosen.conditions()
     yield Condition(False, f"--task={FLAGS.task} does not use --{{}}", chosen.unused())

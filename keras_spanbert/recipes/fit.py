@@ -107,6 +107,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             run.path("tensorboard") if FLAGS.tensorboard and run.is_main else None,
             evaluate if settings.evaluate else None,
             save,
+            FLAGS.patience,
         )
         checkpoint = _checkpoint(run, settings, report)
         if run.is_main:
@@ -139,7 +140,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             report.record_start(logs)
         # Copy the reports first: a checkpoint must not be newer than the copied reports.
         copies = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: run.folder.publish())
-        epochs = -(-steps // eval_every)
+        epochs = 0 if report.is_out_of_patience() else -(-steps // eval_every)
         callbacks = [report, copies, checkpoint, interruption]
         callbacks += [cls() for cls in model.string_callbacks]
         dataset = distribution.dataset(settings.stream)

@@ -297,7 +297,7 @@ RECIPE = Recipe(
         "steps": 1600,
     },
     groups=("Pretraining data", "Masking"),
-    unused=lambda: ["predict_data", "predictions", "lora_rank"],
+    unused=lambda: ["predict_data", "predictions", "lora_rank", "patience"],
     conditions=conditions,
     run=run,
 )

@@ -215,6 +215,11 @@ def define_flags() -> None:
         "Number of steps between evaluations on --eval_data or the held-out text. Default: a "
         "tenth of all steps for pretraining, one epoch for other tasks.",
     )
+    g.integer(
+        "patience",
+        "Stop early when this many evaluations in a row have not improved the score that selects "
+        "the best model. Needs --eval_data. Not for pretraining. Default: train to the end.",
+    )
     g.choice(
         "distribution",
         ["auto", "none", "data", "model"],

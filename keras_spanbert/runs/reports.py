@@ -34,7 +34,8 @@ class TrainingReport(keras.callbacks.Callback):
     It replaces Keras's progress bar: call `fit` with `verbose=0`. The `task`, a model or its class,
     says what to show and which score selects the best model. `evaluate` returns the scores of the
     model at the end of each epoch, and `save_best` is called if no earlier score is better.
-    `tensorboard` is a folder for scalars of each row.
+    `tensorboard` is a folder for scalars of each row. With `patience`, training stops when this many
+    evaluations in a row have not improved the score.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class TrainingReport(keras.callbacks.Callback):
         tensorboard: str | None = None,
         evaluate: Callable[[], dict] | None = None,
         save_best: Callable[[], None] | None = None,
+        patience: int | None = None,
     ):
         super().__init__()
         self.task = task
         self.evaluate = evaluate
         self.save_best = save_best
+        self.patience = patience
         self.progress = ProgressLine()
         self.best = {}  # The scores of the best model.
         self.path = path
@@ -149,6 +152,15 @@ class TrainingReport(keras.callbacks.Callback):
             self.best = {**scores, "best_step": self.step}
             if self.save_best:
                 self.save_best()
+        if self.is_out_of_patience() and self.step < self.total_steps:
+            label = self.task.scores[name]
+            self.progress.log(f"Stopping: {self.patience} evaluations without a better {label}")
+            self.model.stop_training = True
+
+    def is_out_of_patience(self) -> bool:
+        """Returns whether the last `patience` evaluations have not improved the score."""
+        scores = [row[self.task.best_score] for row in self.rows] if self.patience else []
+        return bool(scores) and len(scores) - 1 - scores.index(max(scores)) >= self.patience
 
     def _progress_fields(self, logs):
         """Returns figures of the steps since the last evaluation, the most important first."""

@@ -1,5 +1,7 @@
 """Every recipe writes files that agree, and uses the model whose score was best."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -31,6 +33,31 @@ def flags_of_a_run(task, folder):
         "--eval_every=1", f"--output={folder / 'run'}",
         f"--predictions={folder / f'out.{ENDINGS[task]}'}",
     ]  # fmt: skip
+
+
+@pytest.mark.once("torch")
+def test_patience_stops_a_run_for_good(tmp_path, monkeypatch, capsys):
+    recipe = find_recipe("classification")
+    evaluate, steps = recipe.evaluate, []
+
+    def by_step(model, examples):
+        scores = [10.0, 60.0, 60.0, 50.0, 90.0, 90.0]
+        steps.append(len(steps) + 1)
+        return {**evaluate(model, examples), "score": scores[steps[-1] - 1]}
+
+    monkeypatch.setattr(recipe, "evaluate", by_step)
+    flags = [*start("classification", tmp_path)[1], "--steps=6", "--eval_every=1", "--patience=2"]
+    output = tmp_path / "run"
+    run_in_process(*flags, "--checkpoint_every=1", "--keep_checkpoints=9", f"--output={output}")
+    assert steps == [1, 2, 3, 4]  # An equal score is no improvement.
+    assert "Stopping: 2 evaluations without a better score" in capsys.readouterr().out
+    for kept in [4, 3]:  # All done, and killed before the last step.
+        shutil.rmtree(output / "checkpoints" / f"step-{kept + 1}", ignore_errors=True)
+        steps[:] = steps[:kept]
+        run_in_process("--resume", f"--output={output}")
+        assert steps == [1, 2, 3, 4]
+        metrics = files.read_json(output / "metrics.json")
+        assert (metrics["steps"], metrics["best_step"], metrics["score"]) == (4, 3, 60.0)
 
 
 @pytest.mark.long
