@@ -11,6 +11,7 @@ import keras_hub
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 from keras.src.models import functional
+from keras.src.saving.serialization_lib import in_safe_mode
 from keras.src.utils.backend_utils import in_grain_data_pipeline
 from keras.src.utils.io_utils import ask_to_proceed_with_overwrite
 from keras_hub.src.utils.preset_utils import get_file
@@ -30,6 +31,12 @@ def in_grain() -> bool:
     """Returns whether the code runs in a pipeline of Grain, where layers return NumPy arrays."""
     # Grain sends them between processes. Keras has no public way to find out.
     return in_grain_data_pipeline()
+
+
+def is_loading_safely() -> bool:
+    """Returns whether Keras loads a model that may not name files outside of itself."""
+    # keras-hub's tokenizer asks the same before it reads a vocabulary.
+    return bool(in_safe_mode())
 
 
 def set_dtype_policy(layer: keras.layers.Layer, policy: keras.DTypePolicy) -> None:

@@ -36,6 +36,24 @@ def test_grain_pipelines_are_recognized():
     assert not keras_private.in_grain()
 
 
+def test_safe_mode_of_loading_is_known():
+    seen = []
+
+    class Saved:
+        @classmethod
+        def from_config(cls, config):
+            seen.append(keras_private.is_loading_safely())
+            return cls()
+
+        def get_config(self):
+            return {}
+
+    config = keras.saving.serialize_keras_object(Saved())
+    for safe_mode in [True, False]:
+        keras.saving.deserialize_keras_object(config, {"Saved": Saved}, safe_mode=safe_mode)
+    assert seen == [True, False] and not keras_private.is_loading_safely()
+
+
 def test_dtype_policy_is_replaced_in_a_layer_with_a_map():
     float16 = keras.DTypePolicy("float16")
     policies = keras.dtype_policies.DTypePolicyMap("float32", {"dense": float16})

@@ -75,8 +75,9 @@ def _entries(path):
     """Returns dicts with `content`, `id` (`None` if a file has none) and settings."""
 
     def read(name):
-        file = os.path.join(path, name) if os.path.isdir(path) else path
-        return files.read_json(file) if file.endswith(name) and os.path.isfile(file) else {}
+        is_file = path.endswith(".json") and name == "tokenizer.json"
+        file = path if is_file else os.path.join(path, name)
+        return files.read_json(file) if os.path.isfile(file) else {}
 
     settings, found = read("tokenizer_config.json"), []
     try:
@@ -143,6 +144,23 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
                 "characters are tokens of their own"
             )
     return lowercase, notes
+
+
+def read_tokenizer_file(path: str, lowercase: bool) -> tuple[list[str], dict[str, bool]]:
+    """Returns the vocabulary and the added tokens of a `tokenizer.json`.
+
+    Raises `ValueError` if it does not treat upper-case letters as `lowercase` says.
+    """
+    tokens = read_vocabulary(path)
+    normalizer = files.read_json(path).get("normalizer")
+    theirs = normalizer.get("lowercase") if isinstance(normalizer, dict) else None
+    if theirs not in (None, lowercase):
+        raise ValueError(
+            f"`lowercase` (--lowercase) must be {theirs}, as in {path}. Received: {lowercase}"
+        )
+    added, _ = read_added_tokens(path, tokens)
+    known = set(tokens)
+    return tokens + [token for token in added if token not in known], added
 
 
 def find_vocabulary(

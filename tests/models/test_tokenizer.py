@@ -185,6 +185,26 @@ def test_vocabulary_file(tmp_path):
         ks.SpanBertTokenizer(str(tmp_path / "none.txt"))
 
 
+def test_tokenizer_file(tmp_path):
+    path = tmp_path / "mine.json"
+    reference = tokenizers.BertWordPieceTokenizer({t: i for i, t in enumerate(SMALL)})
+    reference.add_tokens(["x-y"])
+    reference.save(str(path))
+    tokenizer = ks.SpanBertTokenizer(path, lowercase=True)
+    assert tokenizer.get_vocabulary() == [*SMALL, "x-y"]
+    text = "Spans x-y café"
+    assert tokenizer(text).tolist() == reference.encode(text, add_special_tokens=False).ids
+    with pytest.raises(ValueError, match="must be True, as in .*mine.json. Received: False"):
+        ks.SpanBertTokenizer(str(path))
+    config = {**tokenizer.get_config(), "vocabulary": str(path)}
+    config = {**keras.saving.serialize_keras_object(tokenizer), "config": config}
+    with pytest.raises(TypeError, match="outside of the model archive"):  # Keras wraps the error.
+        keras.saving.deserialize_keras_object(config)
+    tokenizers.Tokenizer(tokenizers.models.BPE()).save(str(path))
+    with pytest.raises(ValueError, match="mine.json must have a WordPiece vocabulary.*'BPE'"):
+        ks.SpanBertTokenizer(path)
+
+
 def test_special_tokens_in_strings_are_text_unless_enabled():
     tokenizer = ks.SpanBertTokenizer(SMALL)
     # "[", unknown, "]"

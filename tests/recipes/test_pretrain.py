@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import train_script
+from absl.testing import flagsaver
 from processes import run_python
 from train_script import TIMEOUT, check_error, run, run_in_process, start
 
@@ -17,8 +18,9 @@ import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
-from keras_spanbert.recipes import pretrain
+from keras_spanbert.recipes import corpora, pretrain
 from keras_spanbert.recipes.flags import FLAGS
+from keras_spanbert.recipes.run import check_flags, parse_flags
 from keras_spanbert.runs import reports
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
@@ -56,6 +58,27 @@ def evaluate(preset, texts):
         warnings.filterwarnings("ignore", message="Your input ran out of data")
         results = model.evaluate(dataset, verbose=0, return_dict=True)
     return {head: results[f"{head}_cross_entropy"] for head in ["mlm", "sbo"]}
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("", "--size=tiny --steps=1600 --sequence_length=32 --vocabulary_size=3000"),
+        ("--size=tiny --epochs=1 --vocabulary=vocab.txt", "--sequence_length=32"),
+        ("--task=prepare --sequence_length=16", "--vocabulary_size=3000"),
+        (" ".join([*TINY, "--steps=3"]), None),
+        ("--preset=hf://a/b", None),
+    ],
+)
+def test_small_defaults_are_named(texts, flags, named, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vocab.txt").touch()
+    with flagsaver.flagsaver():
+        check_flags(parse_flags(["train.py", f"--train_data={texts}", *flags.split()]))
+        corpora.open_corpora(must_hold_out=True)
+    out = capsys.readouterr().out
+    assert (f"Warning: the defaults {named} are for a first try" in out) == bool(named), out
+    assert out.count("Warning") == bool(named)
 
 
 def test_a_first_run_says_what_to_do_next(trained, capsys):
