@@ -14,9 +14,6 @@ text = (
 for cluster in resolver.resolve(text)["clusters"]:
     print([(mention["text"], mention["start"], mention["end"]) for mention in cluster])
 
-# %% replace
-print(resolver.replace(text))
-
 # %% scores
 found = resolver.resolve(text, scores=True, min_link_score=0.5)
 for cluster, score in zip(found["clusters"], found["cluster_scores"]):

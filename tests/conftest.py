@@ -24,7 +24,7 @@ ONCE = (
     "models/test_registration.py", "models/test_tokenizer.py", "recipes",
     "runs/test_plots.py",
     "tasks/*/test_decoding.py", "tasks/*/test_preprocessor.py", "tasks/coreference/test_page.py",
-    "tasks/coreference/test_replacing.py", "tasks/coreference/test_resolve.py",
+    "tasks/coreference/test_resolve.py",
     "tasks/coreference/test_splitting.py", "tasks/multiple_choice/test_serving.py",
     "tasks/relation_extraction/test_serving.py",
     "tasks/test_datasets.py", "tasks/test_mistakes.py",

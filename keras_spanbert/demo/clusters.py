@@ -27,7 +27,6 @@ def page(resolver, name: str):
     clusters = html_box(
         "Mentions of the same person, place or thing have the same number",
         apply_default_css=False,
-        js_on_load=f"{clusters_page.SCRIPT}watch('value', () => light((chosen = null)));",
     )
     first = next(iter(TEXTS.values()))
     return build(

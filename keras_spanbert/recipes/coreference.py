@@ -282,16 +282,28 @@ def _resolve(resolver, texts, **kwargs):
         return resolver.resolve(texts, genre=FLAGS.document_genre, **_limits(), **kwargs)
 
 
+def _one_line(text):
+    """Returns at most 60 characters in one line, without control characters for a terminal."""
+    line = " ".join(text[:60].split()) + ("…" if len(text) > 60 else "")
+    return "".join(c if c.isprintable() else "\ufffd" for c in line)
+
+
 def _predict_texts(resolver, data):
-    from keras_spanbert.tasks.coreference.page import cluster_lines, cluster_page
+    from keras_spanbert.tasks.coreference.page import cluster_page
 
     found = _resolve(resolver, [text for _, text in data], scores=True)
-    for (path, text), result in zip(data, found):
-        lines = cluster_lines(text, result["clusters"]).splitlines()
+    for (path, _), result in zip(data, found):
         log(f"{path}:")
-        log("\n".join(lines[:_MAX_LINES]))
-        if len(lines) > _MAX_LINES:
-            log(f"... and {len(lines) - _MAX_LINES:,} more lines")
+        for number, cluster in enumerate(result["clusters"][:_MAX_LINES], 1):
+            main, *others = (
+                f"{_one_line(m['text'])} ({m['start']} to {m['end']})" for m in cluster
+            )
+            others = f": {', '.join(others)}" if others else ""
+            log(f"{number}. {main}, {format_count(len(cluster), 'mention')}{others}")
+        if len(result["clusters"]) > _MAX_LINES:
+            log(f"... and {len(result['clusters']) - _MAX_LINES:,} more lines")
+        if not result["clusters"]:
+            log("No clusters")
     with exit_on_user_error():
         if FLAGS.predictions:
             rows = [{"path": path, **result} for (path, _), result in zip(data, found)]

@@ -96,7 +96,7 @@ def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
     # The page and the file show how sure the links are.
     scores = [m["link_score"] for cluster in row["clusters"] for m in cluster if m["link_score"]]
     assert len(row["cluster_scores"]) == len(row["clusters"]) and 0 < min(scores) < 1
-    assert page.count("data-link=") == len(scores) and f"--sure:{round(min(scores), 2)}" in page
+    assert page.count("linked to") == len(scores) and f', {min(scores):.2f}">' in page
     (tmp_path / "story.txt").write_text(" \n")
     flags = [TASK, f"--preset={trained / 'run'}", f"--predict_data={tmp_path / 'story.txt'}"]
     check_fails(capsys, flags, "story.txt: a text must not be empty")

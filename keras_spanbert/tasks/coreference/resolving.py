@@ -3,7 +3,9 @@
 import bisect
 import collections
 import itertools
+import math
 import random
+from collections.abc import Sequence
 from numbers import Integral
 from typing import NamedTuple
 
@@ -31,16 +33,8 @@ from keras_spanbert.tasks.coreference.inference import (
     link_documents,
     predict_rows,
 )
+from keras_spanbert.tasks.coreference.mentions import mention_type, sort_key
 from keras_spanbert.tasks.coreference.preprocessor import split_rows
-from keras_spanbert.tasks.coreference.replacing import (
-    NOUN,
-    VERB,
-    cluster_score,
-    is_verb,
-    mention_type,
-    replace,
-    sort_key,
-)
 from keras_spanbert.tasks.coreference.splitting import split_text
 from keras_spanbert.text.strings import as_strings, replace_surrogates
 
@@ -265,14 +259,9 @@ def as_dicts(text, clusters, links, with_scores):
     def words_of(places):
         return tuple(words[places[0] : places[1] + 1])
 
-    def word_at(place):
-        return words[place] if 0 <= place < len(words) else ""
-
     def rank(places):
         of_mention = words_of(places)
         kind = mention_type(of_mention, places[0] in begins, lower_words)
-        if kind == NOUN and is_verb(of_mention, word_at(places[0] - 1), word_at(places[1] + 1)):
-            kind = VERB
         return sort_key(of_mention, kind, places[0], counts[of_mention])
 
     result = []
@@ -289,6 +278,16 @@ def as_dicts(text, clusters, links, with_scores):
                 mention["antecedent"] = antecedent and text.mention(*antecedent)
         result.append(cluster)
     return result
+
+
+def cluster_score(cluster: Sequence[dict]) -> float | None:
+    """Returns the score of a cluster from `resolve(..., scores=True)`."""
+    links = [m["link_score"] for m in cluster if m.get("link_score") is not None]
+    if links:
+        return sum(links) / len(links)
+    if len(cluster) > 1 or cluster[0].get("score") is None:
+        return None
+    return 0.5 + 0.5 * math.tanh(0.5 * cluster[0]["score"])  # The logistic function.
 
 
 class DocumentInputs:
@@ -509,32 +508,6 @@ class DocumentInputs:
         for row in result if scores else []:
             row["cluster_scores"] = [*map(cluster_score, row["clusters"])]
         return result[0] if is_string else result
-
-    def replace(self, text: str, **kwargs) -> str:
-        """Replaces each mention in a text with the main mention of its cluster.
-
-        If mentions are nested, the outermost is replaced. "His book" becomes "Bob's
-        book". `keras_spanbert.tasks.coreference.replacing.replace` lists all rules.
-
-        Args:
-            text: string.
-            **kwargs: `speakers`, `genre`, `max_spans_in_memory`, `min_link_score` and
-                `mentions`, see `resolve`.
-
-        Returns:
-            string.
-
-        Raises:
-            ValueError: if `text` is not a string. See also `resolve`.
-
-        Example:
-        ```python
-        resolver.replace("Ann left. She was tired.")  # "Ann left. Ann was tired."
-        ```
-        """
-        if not isinstance(text, str):
-            raise ValueError(f"`text` must be a string. Received: {text!r:.80}")
-        return replace(text, self.resolve(text, **kwargs)["clusters"])
 
     def score_document(self, document: dict) -> dict:
         """Scores a document's spans and pairs of spans, and resolves it.

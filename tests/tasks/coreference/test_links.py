@@ -10,7 +10,7 @@ import pytest
 
 import keras_spanbert as ks
 from keras_spanbert.tasks.coreference import inference
-from keras_spanbert.tasks.coreference.replacing import cluster_score
+from keras_spanbert.tasks.coreference.resolving import cluster_score
 
 pytestmark = pytest.mark.usefixtures("untraced")
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_spanbert.tasks.coreference import inference
-from keras_spanbert.tasks.coreference.replacing import NAME, NOUN, PRONOUN, mention_type, sort_key
+from keras_spanbert.tasks.coreference.mentions import NAME, NOUN, PRONOUN, mention_type, sort_key
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
