@@ -17,7 +17,7 @@ TESTS = pathlib.Path(__file__).parent
 # cover the same code on each backend: folders, files and patterns. Single tests are marked with
 # `@pytest.mark.once`, or `every_backend` in these files.
 ONCE = (
-    "data", "formats/test_sources.py", "formats/test_vocabulary.py", "layers/test_configs.py",
+    "data", "formats", "layers/test_configs.py",
     "layers/test_masking_schemes.py", "layers/test_next_sentence_pairs.py",
     "layers/test_span_masking.py", "layers/test_span_masks.py", "metrics",
     "models/test_length_batches.py", "models/test_preprocessors.py",
@@ -39,7 +39,8 @@ ONCE = (
 # and recipes on every backend. `@pytest.mark.once("tensorflow")` and `once("torch")` choose the
 # backend of a single test, for example for SavedModels, which need no child process on TensorFlow.
 ON_TORCH = (
-    "models/test_registration.py", "recipes/test_classification.py", "recipes/test_configs.py",
+    "formats", "models/test_registration.py", "recipes/test_classification.py",
+    "recipes/test_configs.py",
     "recipes/test_coreference.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
     "recipes/test_relation_extraction.py", "recipes/test_stores.py",
     "recipes/test_token_classification.py", "runs/test_progress.py",

@@ -49,7 +49,6 @@ def write_model(transformers, folder, vocabulary_size=SIZE):
     return model
 
 
-@pytest.mark.once
 def test_ids_and_offsets_equal_transformers(transformers, theirs, tmp_path):
     folder = tmp_path / "source"
     theirs.save_pretrained(folder)
@@ -70,7 +69,6 @@ def test_ids_and_offsets_equal_transformers(transformers, theirs, tmp_path):
     np.testing.assert_array_equal(found[2], np.concatenate(offsets))
 
 
-@pytest.mark.once
 def test_tokens_survive_every_file(transformers, theirs, tmp_path):
     theirs.save_pretrained(tmp_path / "source")
     write_model(transformers, tmp_path / "source")
@@ -85,6 +83,9 @@ def test_tokens_survive_every_file(transformers, theirs, tmp_path):
         assert loaded.get_config() == {**tokenizer.get_config(), "name": loaded.name}
         assert [list(ids) for ids in loaded(TEXTS)] == [list(ids) for ids in tokenizer(TEXTS)]
         assert_same(ks.SpanBertBackbone.from_preset(tmp_path / name), backbone)
+    settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    decoder = settings["added_tokens_decoder"].values()
+    assert {x["content"]: x["special"] for x in decoder} == ADDED  # Decoding can leave these out.
     written = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     for text in TEXTS:
         assert written(text)["input_ids"] == theirs(text)["input_ids"]
@@ -108,7 +109,6 @@ DECODER = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "settings, others, exact",
     [
@@ -135,7 +135,6 @@ def test_every_file_of_transformers_is_read(tmp_path, settings, others, exact):
     assert {token for token, is_exact in added.items() if is_exact} == exact
 
 
-@pytest.mark.once
 def test_tokens_of_the_vocabulary_can_be_found_in_texts_too(tmp_path):
     folder = write_vocabulary(tmp_path / "source", added_tokens={"covid": WORDS.index("covid")})
     assert read_added_tokens(folder, WORDS) == ({"covid": False}, [])
@@ -143,7 +142,6 @@ def test_tokens_of_the_vocabulary_can_be_found_in_texts_too(tmp_path):
     assert list(tokenizer("mycovids")) == [WORDS.index(word) for word in ["my", "covid", "s"]]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "others, message",
     [
@@ -162,7 +160,6 @@ def test_contradictions_are_named(tmp_path, others, message):
         read_added_tokens(write_vocabulary(tmp_path / "source", **others), WORDS)
 
 
-@pytest.mark.once
 def test_tokens_without_embeddings_are_left_out(transformers, tmp_path, caplog):
     folder = write_vocabulary(tmp_path / "source", added_tokens=IDS)
     write_model(transformers, folder, len(WORDS))
@@ -171,7 +168,6 @@ def test_tokens_without_embeddings_are_left_out(transformers, tmp_path, caplog):
     assert "added tokens without an embedding are left out: ['Covid19', '[E1]'" in caplog.text
 
 
-@pytest.mark.once
 def test_missing_added_tokens_are_explained(transformers, tmp_path):
     folder = write_vocabulary(tmp_path / "source")
     write_model(transformers, folder)
@@ -185,7 +181,6 @@ def test_missing_added_tokens_are_explained(transformers, tmp_path):
     assert ks.SpanBertBackbone.from_preset(folder).vocabulary_size == SIZE
 
 
-@pytest.mark.once
 def test_added_tokens_must_be_in_the_vocabulary():
     with pytest.raises(ValueError, match=r"must be in the vocabulary. Received: \['new'\]"):
         ks.SpanBertTokenizer(WORDS, added_tokens={"the": True, "new": True})
