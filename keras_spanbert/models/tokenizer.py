@@ -49,7 +49,8 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     Args:
         vocabulary: list of strings, or path of a text file with one token per
             line, or of a `tokenizer.json` of the `tokenizers` library with a
-            WordPiece model, whose added tokens are read too. It must contain `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
+            WordPiece model, whose added tokens are read too. It must contain
+            `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
         lowercase: bool. Whether to lower-case the text and strip its accents,
             as uncased BERT does. Defaults to `False`: SpanBERT is cased.
         special_tokens_in_strings: bool. Whether special tokens in the text, such

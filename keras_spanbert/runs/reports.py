@@ -34,8 +34,8 @@ class TrainingReport(keras.callbacks.Callback):
     It replaces Keras's progress bar: call `fit` with `verbose=0`. The `task`, a model or its class,
     says what to show and which score selects the best model. `evaluate` returns the scores of the
     model at the end of each epoch, and `save_best` is called if no earlier score is better.
-    `tensorboard` is a folder for scalars of each row. With `patience`, training stops when this many
-    evaluations in a row have not improved the score.
+    `tensorboard` is a folder for scalars of each row. With `patience`, training stops when this
+    many evaluations in a row have not improved the score.
     """
 
     def __init__(
