@@ -8,7 +8,6 @@ from keras_spanbert.data import (  # noqa: F401, as keras_spanbert.data.squad
     conll,
     coreference,
     cosmos_qa,
-    gap,
     glue,
     linguistic_spans,
     mrqa,

@@ -80,9 +80,6 @@ FUNCTIONS = [
     (ks.metrics.semeval2010_task8, {"labels": ["Other"], "predictions": ["Other"]}),
     (ks.metrics.entities, {"gold": [["O"]], "predicted": [["O"]]}),
     (ks.metrics.coreference, {"gold": [[[(0, 0)]]], "predicted": [[[(0, 0)]]]}),
-    (ks.metrics.gap, {"examples": [
-        {"id": "1", "pronoun": "her", "a_coref": True, "b_coref": False},
-    ], "predictions": {}}),
 ]  # fmt: skip
 # Arguments for which Keras has the rules, and those that take any string or value.
 OTHERS = {
@@ -145,7 +142,6 @@ for method in [DOCUMENTS.tensors, PRETRAINER.evaluate, PRETRAINER.preprocessor.c
     VALID[method] = {}
 NO_DOCUMENT = "must be a dict with `sentences`. Received: 'ann"
 NO_RULE = r"at least two names.*Received:.*\['a'\]"
-HER = {"id": "7", "pronoun": "it", "a_coref": True, "b_coref": False}
 INVALID = [
     (ks.SpanMasking, {"mask_rate": 0.0}, "mask_rate=0.0"),
     (ks.SpanMasking, {"geometric_p": 0}, "geometric_p=0"),
@@ -323,10 +319,6 @@ INVALID = [
         {"predicted": "O"},
         "`predicted` must be a list of lists of tags. .*: 'O'",
     ),
-    (ks.metrics.gap, {"examples": []}, "`examples` must contain examples. Received: none"),
-    (ks.metrics.gap, {"examples": [HER]}, "must be one of he, his,.* Received: 'it' of 7"),
-    (ks.metrics.gap, {"predictions": {"1": True}}, "must be two bools.* Received: True of 1"),
-    (ks.metrics.gap, {"predictions": {"1": ([True], [False])}}, "must be two bools.* of 1"),
     (
         ks.metrics.glue,
         {"task": "snli"},
@@ -377,7 +369,7 @@ def test_a_checkpoint_takes_a_stream_and_not_its_dataset(tmp_path):
 def test_other_values_are_no_paths(value):
     data = ks.data
     readers = [
-        data.squad.read, data.conll.read, data.tacred.read, data.gap.read, data.swag.read,
+        data.squad.read, data.conll.read, data.tacred.read, data.swag.read,
         data.coreference.read, data.semeval2010.read, data.semeval2010.read_answers,
         data.columns.read_texts, lambda path: data.glue.read(path, "rte", "dev"), ks.Corpus,
         ks.PreparedCorpus, lambda path: ks.TrainingCheckpoint(path, every=1),

@@ -17,7 +17,7 @@ backbone = ks.SpanBertBackbone(len(words), 1, 2, 16, 16)
 ks.SpanBertPretrainer(backbone, preprocessor).fit(["a b c d e f"] * 4, batch_size=4, verbose=0)
 assert keras.saving.get_registered_object("keras_spanbert>SpanBertBackbone")
 assert "spacy" not in sys.modules
-for name in "squad mrqa coreference gap glue tacred semeval2010 swag conll".split():
+for name in "squad mrqa coreference glue tacred semeval2010 swag conll".split():
     getattr(ks.data, name).read
 ks.data.columns.read_texts
 """

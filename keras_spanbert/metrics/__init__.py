@@ -2,7 +2,6 @@
 
 from keras_spanbert.metrics.coreference import coreference
 from keras_spanbert.metrics.entities import entities
-from keras_spanbert.metrics.gap import gap
 from keras_spanbert.metrics.glue import glue
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
 from keras_spanbert.metrics.squad import squad
@@ -10,7 +9,6 @@ from keras_spanbert.metrics.squad import squad
 __all__ = [
     "coreference",
     "entities",
-    "gap",
     "glue",
     "relation",
     "semeval2010_task8",

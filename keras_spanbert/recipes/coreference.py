@@ -63,8 +63,8 @@ def define_flags() -> None:
     )
     g.string(
         "document_genre",
-        "Genre of plain text and of GAP's examples, which have no genre. It must be one of the "
-        "model's genres (--genres). Default: the first of them.",
+        "Genre of plain text, which has none. It must be one of the model's genres (--genres). "
+        "Default: the first of them.",
         rare=True,
     )
     g.boolean(
@@ -117,22 +117,20 @@ def find_format(paths: list[str]) -> Format | None:
     found = formats_of(FORMATS, paths)
     if len(found) > 1:
         raise ValueError(
-            "All files must be of one kind: documents (.conll, .jsonlines), GAP (.tsv) or texts "
-            f"(.txt). Received: {' '.join(found.values())}"
+            "All files must be of one kind: documents (.conll, .jsonlines) or texts (.txt). "
+            f"Received: {' '.join(found.values())}"
         )
     return FORMATS[next(iter(found))] if found else None
 
 
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
-    documents, texts, gap = FORMATS.values()
-    allowed = [None, documents] if FLAGS.train_data else [None, documents, gap]
+    texts = FORMATS["texts"]
     for name in ["train_data", "eval_data"]:
-        if find_format(matching_files(name)) not in allowed:
+        if find_format(matching_files(name)) == texts:
             raise ValueError(
-                f"`--{name}` must have documents with clusters (.conll, .jsonlines)"
-                + ("" if FLAGS.train_data else ", or GAP examples (.tsv)")
-                + f". Received: {' '.join(FLAGS[name].value)}"
+                f"`--{name}` must have documents with clusters (.conll, .jsonlines). Received: "
+                f"{' '.join(FLAGS[name].value)}"
             )
     predicted = matching_files("predict_data")
     if FLAGS.html:
@@ -147,16 +145,13 @@ def check() -> None:
 
 def conditions() -> list[Condition]:
     inputs = ["eval_data", "predict_data"]
-    _, texts, gap = FORMATS.values()
-    found = [find_format(matching_files(name)) for name in inputs]
-    without_genre = "`--{}` applies only to plain text and GAP's examples"
+    has_texts = find_format(matching_files("predict_data")) == FORMATS["texts"]
     plain = "`--{}` applies only to plain text"
     return [
         only_with(["batch_size", "max_training_segments", "head_learning_rate"], "train_data"),
         only_with(["max_spans_in_memory", "min_link_score"], *inputs),
         only_with(["html"], "predict_data"),
-        Condition(gap in found or texts in found, without_genre, ["document_genre"], inputs),
-        Condition(texts in found, plain, ["encoding_errors"], inputs),
+        Condition(has_texts, plain, ["document_genre", "encoding_errors"], inputs),
     ]
 
 
@@ -227,19 +222,6 @@ def optimizer(resolver, steps):
 
 
 # === Evaluation and prediction ===
-def evaluate(resolver, data: list) -> dict:
-    """Returns the scores of documents or of GAP examples."""
-    if find_format(matching_files("eval_data")) == FORMATS["documents"]:
-        return resolver.evaluate_clusters(data, **_limits())
-    scores = ks.metrics.gap(data, _gap_predictions(resolver, data))
-    log(
-        ", ".join(f"{name} F1 {scores[name]['f1']:.2f}" for name in scores if name != "bias")
-        + (f", bias {scores['bias']:.3f}" if scores["bias"] else "")
-        + f", on {format_count(len(data), 'pronoun')}"
-    )
-    return scores
-
-
 def _predict_documents(resolver, documents):
     def num_mentions():
         return sum(len(cluster) for found in clusters for cluster in found)
@@ -258,28 +240,8 @@ def _predict_documents(resolver, documents):
     log(f"Wrote the clusters of {format_count(len(documents), 'document')} to {FLAGS.predictions}")
 
 
-def _predict_gap(resolver, examples):
-    predictions = _gap_predictions(resolver, examples)
-    with exit_on_user_error():
-        ks.data.gap.write_predictions(FLAGS.predictions, predictions)
-    log(f"Wrote the choices for {format_count(len(examples), 'pronoun')} to {FLAGS.predictions}")
-
-
-def _gap_predictions(resolver, examples):
-    found = _resolve(resolver, [example["text"] for example in examples])
-    return {
-        example["id"]: ks.data.gap.refers_to(example, result["clusters"])
-        for example, result in zip(examples, found)
-    }
-
-
 def _limits():
     return {name: FLAGS[name].value for name in ["max_spans_in_memory", "min_link_score"]}
-
-
-def _resolve(resolver, texts, **kwargs):
-    with exit_on_user_error():  # The resolver may not know the genre.
-        return resolver.resolve(texts, genre=FLAGS.document_genre, **_limits(), **kwargs)
 
 
 def _one_line(text):
@@ -291,7 +253,9 @@ def _one_line(text):
 def _predict_texts(resolver, data):
     from keras_spanbert.tasks.coreference.page import cluster_page
 
-    found = _resolve(resolver, [text for _, text in data], scores=True)
+    texts = [text for _, text in data]
+    with exit_on_user_error():  # The resolver may not know the genre.
+        found = resolver.resolve(texts, genre=FLAGS.document_genre, scores=True, **_limits())
     for (path, _), result in zip(data, found):
         log(f"{path}:")
         for number, cluster in enumerate(result["clusters"][:_MAX_LINES], 1):
@@ -324,7 +288,6 @@ FORMATS = {
         (".jsonlines", ".jsonl", ".conll"),
     ),
     "texts": Format((".txt", ".txt.gz"), _read_texts, _predict_texts, (".jsonlines", ".jsonl")),
-    "gap": Format((".tsv",), lambda paths, flag: ks.data.gap.read(paths), _predict_gap, (".tsv",)),
 }
 RECIPE = Recipe(
     define_flags=define_flags,
@@ -338,7 +301,7 @@ RECIPE = Recipe(
     sequences=lambda resolver, stream: resolver.max_training_sentences,
     optimizer=optimizer,
     read=lambda paths, flag, resolver: find_format(paths).read(paths, flag),
-    evaluate=evaluate,
+    evaluate=lambda resolver, documents: resolver.evaluate_clusters(documents, **_limits()),
     predict=lambda resolver, data: find_format(matching_files("predict_data")).write(
         resolver, data
     ),

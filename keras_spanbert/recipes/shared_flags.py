@@ -62,22 +62,21 @@ def define_flags() -> None:
     )
     g.strings(
         "eval_data",
-        "Files or globs to evaluate on, in the formats of --train_data. Without --train_data, "
-        "coreference also reads GAP's .tsv. Default: pretraining evaluates on a part of "
-        "--train_data (see --held_out); other tasks do not evaluate.",
+        "Files or globs to evaluate on, in the formats of --train_data. Default: pretraining "
+        "evaluates on a part of --train_data (see --held_out); other tasks do not evaluate.",
     )
     g.strings(
         "predict_data",
         "Files or globs to predict on after training, in the formats of --train_data; labels are "
-        "not needed. Coreference also reads GAP's .tsv and plain text (.txt), token "
-        "classification plain text, and question answering plain text with --question. Not for "
-        "pretraining. Default: no predictions.",
+        "not needed. Coreference and token classification also read plain text (.txt), and "
+        "question answering plain text with --question. Not for pretraining. Default: no "
+        "predictions.",
     )
     g.string(
         "predictions",
         "New file for the predictions on --predict_data. Question answering writes .json, and the "
         "20 best answers to each question next to it (*.nbest.json). Coreference writes .conll or "
-        ".jsonlines, and .tsv for GAP. Other tasks write .csv, .tsv or .jsonl (token "
+        ".jsonlines. Other tasks write .csv, .tsv or .jsonl (token "
         "classification also .conll), or the format of --dataset. Required with --predict_data, "
         "except with --question and for coreference in plain text: these results are printed in "
         "any case. Default: no file.",

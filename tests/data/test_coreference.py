@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from data_files import write, write_lines
 
-from keras_spanbert.data import coreference, gap
+from keras_spanbert.data import coreference
 
 
 def conll(*words, name="(a); part 000"):
@@ -241,55 +241,3 @@ def test_predictions_equal_the_released_format(shared_data, tmp_path, variant):
     assert theirs == coreference.read(path)
     for document, predicted in zip(theirs, clusters, strict=True):
         assert to_sets(document["clusters"]) == to_sets(predicted)
-
-
-TEXT = 'Ann met "Bo" and she sang.'
-COLUMNS = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL".split()
-CELLS = ["x-1", TEXT, "she", "17", "Ann", "0", "TRUE", "Bo", "9", "FALSE", "http://x"]
-GAP = dict(zip(COLUMNS, CELLS))
-
-
-def write_gap(folder, *rows):
-    lines = [GAP, *(row.values() for row in rows)]
-    return write(folder / "a.tsv", "".join("\t".join(line) + "\n" for line in lines))
-
-
-def test_gap_is_read_without_quoting(tmp_path):
-    (example,) = gap.read(write_gap(tmp_path, GAP))
-    assert example["text"] == TEXT
-    assert (example["pronoun_offset"], example["a_offset"], example["b_offset"]) == (17, 0, 9)
-    assert example["a_coref"] is True and example["b_coref"] is False
-    assert list(example)[-1] == "url"
-
-
-@pytest.mark.parametrize(
-    "row, error",
-    [
-        ({**GAP, "A-offset": "1"}, "line 3: `a` must be in the text at its offset.* 'Ann' at '1'"),
-        ({**GAP, "B-coref": "no"}, "line 3: `b_coref` must be TRUE or FALSE. Received: 'no'"),
-        ({"a": "b"}, "line 3: a row must have as many cells as the header, 11, .*Received: 1"),
-        (GAP, "line 3: an id must not be repeated. Received: 'x-1'"),
-    ],
-)
-def test_invalid_gap_names_path_and_line(tmp_path, row, error):
-    path = write_gap(tmp_path, GAP, row)
-    with pytest.raises(ValueError, match=f"{path}.*{error}"):
-        gap.read(path)
-
-
-@pytest.mark.parametrize(
-    "clusters, expected",
-    [
-        ([[(0, 3), (17, 20)]], (True, False)),
-        ([[(8, 12), (17, 20)]], (False, True)),  # The mention includes the quotes.
-        # The mention is part of the name.
-        ([[(9, 10), (17, 20)], [(0, 3), (8, 12)]], (False, True)),
-        ([[(2, 5), (17, 20)]], (False, False)),  # Neither contains the other.
-        ([[(0, 3), (17, 25)]], (False, False)),  # The pronoun is not a mention.
-        ([], (False, False)),
-    ],
-)
-def test_antecedent_of_a_pronoun_from_clusters(tmp_path, clusters, expected):
-    (example,) = gap.read(write_gap(tmp_path, GAP))
-    mentions = [[{"start": s, "end": e} for s, e in cluster] for cluster in clusters]
-    assert gap.refers_to(example, mentions) == expected

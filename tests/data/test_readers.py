@@ -16,7 +16,6 @@ from keras_spanbert.data import (
     conll,
     coreference,
     cosmos_qa,
-    gap,
     glue,
     mrqa,
     race,
@@ -36,7 +35,6 @@ ARTICLE = {"id": "1", "article": "café", "questions": ["a"], "options": [["b", 
 SQUAD = {"context": "café", "qas": [{"question": "a", "answers": [], "id": "1"}]}
 SPANS = [{"char_spans": [[0, 3]]}]
 MRQA = {"question": "a", "answers": ["café"], "detected_answers": SPANS, "qid": "1"}
-GAP = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL".replace(" ", "\t")
 RTE = functools.partial(glue.read, task="rte", split="dev")
 # Each file has the word "café".
 FILES = [
@@ -55,7 +53,6 @@ FILES = [
     (conll.read, ".txt", "café\tO\n\nb\tO\n"),
     (coreference.read, ".conll", f"#begin document (a); part 000\n{CONLL_2012}\n\n#end document\n"),
     (coreference.read, ".jsonlines", as_json({"doc_key": "a", "sentences": [["café"]]})),
-    (gap.read, ".tsv", f"{GAP}\n1\tcafé a b\tcafé\t0\ta\t5\tTRUE\tb\t7\tFALSE\tx\n"),
     (RTE, ".tsv", "index\tsentence1\tsentence2\tlabel\n1\tcafé\tb\tentailment\n"),
     (squad.read, ".json", as_json({"data": [{"paragraphs": [SQUAD]}]})),
     (mrqa.read, ".jsonl", as_json({"context": "café", "qas": [MRQA]})),

@@ -107,13 +107,8 @@ def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
 def test_links_below_the_threshold_are_dropped(trained, tmp_path):
     (tmp_path / "story.txt").write_text("ann saw eve. she saw it.\n")
     flags = [TASK, f"--preset={trained / 'run'}", "--min_link_score=1"]
-    (tmp_path / "gap.tsv").write_text(
-        "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"
-        "a\tann saw eve. she saw it.\tshe\t13\tann\t0\tTRUE\teve\t8\tFALSE\tu\n"
-    )
     for data, name in [
         (trained / "dev.conll", "found.jsonlines"), (tmp_path / "story.txt", "texts.jsonl"),
-        (tmp_path / "gap.tsv", "found.tsv"),
     ]:  # fmt: skip
         path = tmp_path / name
         run_in_process(
@@ -125,33 +120,12 @@ def test_links_below_the_threshold_are_dropped(trained, tmp_path):
     num_links = [sum(len(c) - 1 for clusters in x for c in clusters) for x in (found, every)]
     assert num_links[0] < num_links[1]
     assert json.loads((tmp_path / "texts.jsonl").read_text())["clusters"] == []
-    assert (tmp_path / "found.tsv").read_text().split() == ["a", "FALSE", "FALSE"]
     run_in_process(*flags, f"--eval_data={trained / 'dev.conll'}", f"--output={tmp_path / 'out'}")
     recall, of_every = (
         files.read_json(path / "metrics.json")["muc_recall"]
         for path in (tmp_path / "out", trained / "run")
     )
     assert recall < of_every
-
-
-def test_gap_is_scored_and_predicted(trained, tmp_path, capsys):
-    rows = []
-    for i, (pronoun, a, b) in enumerate([("she", "TRUE", "FALSE"), ("he", "FALSE", "TRUE")]):
-        text = f"ann wrote it. bob saw it. {pronoun} read it."
-        row = {"ID": f"test-{i}", "Text": text, "Pronoun": pronoun, "Pronoun-offset": 26}
-        row |= {"A": "ann", "A-offset": 0, "A-coref": a, "B": "bob", "B-offset": 14, "B-coref": b}
-        rows.append({**row, "URL": "u"})
-    data = tmp_path / "gap.tsv"
-    files.write_csv(data, rows, "\t")
-    run_in_process(
-        TASK, f"--preset={trained / 'run'}", f"--output={tmp_path / 'out'}",
-        f"--eval_data={data}", f"--predict_data={data}", f"--predictions={tmp_path / 'found.tsv'}",
-    )  # fmt: skip
-    found = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
-    assert found == [[row["ID"], row["A-coref"], row["B-coref"]] for row in rows]
-    scores = "overall F1 100.00, masculine F1 100.00, feminine F1 100.00, bias 1.000"
-    assert f"{scores}, on 2 pronouns" in capsys.readouterr().out
-    assert files.read_json(tmp_path / "out" / "metrics.json")["overall"]["f1"] == 100.0
 
 
 @pytest.mark.every_backend
