@@ -4,7 +4,6 @@ Outside the package, so that mistakes in flags are reported before it is importe
 """
 
 import os
-import sys
 
 
 def train() -> None:
@@ -13,14 +12,6 @@ def train() -> None:
     from keras_spanbert.recipes import main
 
     main()
-
-
-def compare() -> int:
-    """`spanbert-compare`: see `keras_spanbert.compare`."""
-    os.environ["KERAS_SPANBERT_LAZY"] = "1"
-    from keras_spanbert.compare import main
-
-    return main()
 
 
 def convert() -> int:
@@ -46,8 +37,3 @@ def _load_backend(program):
 
     exit_without_backend(program)
     from keras_spanbert import SpanBertBackbone  # noqa: F401
-
-
-if __name__ == "__main__":  # How `spanbert-compare` starts a run.
-    sys.argv[0] = "spanbert-train"
-    train()

@@ -49,7 +49,6 @@ NOT_RUN = (
     ("bash examples/", "see test_examples_print_what_the_pages_show"),
     ("python train.py", "needs other data, much time or special hardware"),
     ("ruff ", "checks the code"),
-    ("spanbert-compare", "starts processes, see tests/test_compare.py"),
     ("spanbert-demo", "starts a server, see tests/test_demo.py"),
     ("source ", "changes the environment"),
     ("spanbert-convert", "is the name of a command"),

@@ -52,9 +52,9 @@ def define_flags() -> None:
     g.choice(
         "selection_metric",
         ["accuracy", "macro_f1"],
-        "The score on --eval_data that selects the best checkpoint, and by which spanbert-compare "
-        "compares runs. Not for --dataset and --regression, which have scores of their own. "
-        "Default: accuracy, or micro F1 with --multi_label.",
+        "The score on --eval_data that selects the best checkpoint. Not for --dataset and "
+        "--regression, which have scores of their own. Default: accuracy, or micro F1 with "
+        "--multi_label.",
     )
 
 

@@ -73,7 +73,7 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
             steps=recipe.epochs * rows.num_batches,
             eval_every=rows.num_batches,
             evaluate=(lambda model: recipe.evaluate(model, evaluation)) if evaluation else None,
-            # The score that selected the checkpoint is also the one that `spanbert-compare` shows.
+            # `benchmarks/compare.py` shows the score that selected the checkpoint.
             metrics=lambda report: report.best and {**report.best, "best_score": model.best_score},
             plot=plot,
             sequences=recipe.sequences(model, rows),

@@ -17,7 +17,9 @@ _COMMON = [
     *["dtype", "seed"],
 ]
 # Advice about flags that earlier versions had.
-_SEVERAL_RUNS = "For several seeds or values of flags, use spanbert-compare (docs/fine_tuning.md)"
+_SEVERAL_RUNS = (
+    "For several seeds or values of flags, use benchmarks/compare.py (docs/fine_tuning.md)"
+)
 REMOVED = {
     "benchmark": "Use --dataset",
     "grid": _SEVERAL_RUNS,

@@ -14,7 +14,6 @@ import sysconfig
 import textwrap
 
 from absl import app, flags
-from absl.testing import flagsaver
 
 from keras_spanbert import tensorflow_log
 from keras_spanbert.optional import require
@@ -100,13 +99,6 @@ def _parse(argv):
         raise ValueError(str(error)) from None
     except flags.Error as error:
         raise ValueError(str(error)) from None
-
-
-def check_arguments(arguments: list[str]) -> None:
-    """Checks flags as a run does at its start. Raises `ValueError` if one is wrong."""
-    define_flags()
-    with flagsaver.flagsaver():
-        check_flags(_parse(["", *arguments]))
 
 
 def _help_text(kind, arguments):

@@ -14,9 +14,9 @@ from keras_spanbert.recipes.run import parse_flags
 @pytest.mark.parametrize(
     "typed, advice",
     [
-        ("--grid=epochs=1,2", "For several seeds or values of flags, use spanbert-compare"),
-        ("--num_seeds=3", "use spanbert-compare"),
-        ("--num_seeds", "use spanbert-compare"),
+        ("--grid=epochs=1,2", "For several seeds or values of flags, use benchmarks/compare.py"),
+        ("--num_seeds=3", "use benchmarks/compare.py"),
+        ("--num_seeds", "use benchmarks/compare.py"),
         ("--no_relation=Other", "Use --negative_label"),
         ("--max_training_sentences=2", "Use --max_training_segments"),
         ("--benchmark=rte", "Use --dataset"),
