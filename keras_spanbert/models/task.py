@@ -214,7 +214,8 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
     @classmethod
     def describe(cls, row: dict) -> str:
         """Returns the text that a run shows for a row of its history."""
-        shown = [f"{cls.scores[name]} {row[name]:.2f}" for name in cls.scores if name in row]
+        name = cls.best_score
+        shown = [f"{cls.scores[name]} {row[name]:.2f}"] if name in row else []
         return "  ".join([f"loss {row['loss']:.3f}", *shown])
 
     def serving_function(self, **kwargs) -> tuple[Callable, list]:

@@ -54,7 +54,6 @@ def define_flags() -> None:
         'tabs, line ends and doubled " inside them. By default, " is an ordinary character. In '
         ".csv files, cells may always be quoted.",
         default=False,
-        rare=True,
     )
 
 

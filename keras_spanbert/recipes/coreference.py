@@ -38,18 +38,15 @@ def define_flags() -> None:
     g.integer(
         "max_top_antecedents",
         "Number of candidate antecedents per mention. Default: 50.",
-        rare=True,
     )
     g.integer(
         "ffnn_size",
         "Number of units in each hidden layer of the scoring networks. Default: 3000.",
-        rare=True,
     )
     g.integer(
         "coref_depth",
         "Number of rounds in which pairs of mentions are scored. Between rounds, each mention is "
         "updated from its likely antecedents. Default: 2.",
-        rare=True,
     )
     g.number(
         "top_span_ratio",
@@ -65,7 +62,6 @@ def define_flags() -> None:
         "document_genre",
         "Genre of plain text, which has none. It must be one of the model's genres (--genres). "
         "Default: the first of them.",
-        rare=True,
     )
     g.boolean(
         "singletons", "Also learn and predict clusters with a single mention. Default: false."
@@ -81,7 +77,6 @@ def define_flags() -> None:
         "Largest number of candidate mentions in memory at once, in evaluation and prediction. "
         "Texts with more are resolved in chunks.",
         default=2000,
-        rare=True,
     )
     g.number(
         "min_link_score",

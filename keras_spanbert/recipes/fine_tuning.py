@@ -7,7 +7,13 @@ from keras_spanbert.recipes.checks import INPUTS, check_length, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.recipe import Recipe, find_recipe
 from keras_spanbert.recipes.run_folder import Run, preset_warnings
-from keras_spanbert.recipes.terminal import exit_on_user_error, exit_process, log, stop_on_signals
+from keras_spanbert.recipes.terminal import (
+    command,
+    exit_on_user_error,
+    exit_process,
+    log,
+    stop_on_signals,
+)
 from keras_spanbert.tasks import model_class
 from keras_spanbert.wording import format_count
 
@@ -103,6 +109,9 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
         log(", ".join(labelled) + total)
     if output_paths.writes_reports():
         log(f"Wrote {'the preset and ' if train else ''}{run.report_names()} to {run.output}")
+        if train and not (FLAGS.predictions or FLAGS.export):
+            again = f"{command()} --task={FLAGS.task} --preset={run.output}"
+            log(f"Next: {again} --predict_data=FILE --predictions=FILE, or --export=FOLDER")
     elif not (FLAGS.predictions or FLAGS.html or FLAGS.export):
         log("Wrote no file. --predictions=FILE writes the predictions to a file")
 

@@ -8,44 +8,66 @@ from absl import flags
 FLAGS = flags.FLAGS
 # The group names with the text that introduces each group, in the order of definition.
 _GROUPS = {}
-# Flags that only `--helpfull` shows.
-_RARE = set()
-# Flags that the help of a task shows first, if the task uses them.
+# Flags that `--help` explains, if the task uses them.
 _COMMON = [
     *["task", "preset", "train_data", "eval_data", "predict_data", "predictions", "output"],
     *["export", "resume", "steps", "epochs", "batch_size", "learning_rate", "sequence_length"],
     *["dtype", "seed"],
 ]
-# Advice about flags that earlier versions had.
-_SEVERAL_RUNS = (
-    "For several seeds or values of flags, use benchmarks/compare.py (docs/fine_tuning.md)"
+# Names that other programs and earlier versions use, and what to use here.
+ADVICE = {
+    other: f"--{name}"
+    for name, others in {
+        "batch_size": "bs batch train_batch_size per_device_train_batch_size",
+        "checkpoint_every": "save_steps save_every",
+        "dataset": "benchmark task_name dataset_name",
+        "distribution": "gpus num_gpus devices strategy",
+        "doc_stride": "stride",
+        "dtype": "bf16 fp16 amp precision mixed_precision",
+        "epochs": "num_epochs num_train_epochs max_epochs",
+        "eval_data": "eval_file dev_data dev_file validation_data validation_file",
+        "eval_every": "eval_steps_every evaluation_every",
+        "export": "saved_model export_dir",
+        "gradient_accumulation": "gradient_accumulation_steps accumulate accumulation_steps",
+        "learning_rate": "lr rate",
+        "lowercase": "do_lower_case lower_case uncased",
+        "mask_rate": "mlm_probability mask_prob masked_lm_prob",
+        "mask_replacement": "replacement",
+        "max_span_words": "max_span_length span_upper",
+        "max_training_segments": "max_training_sentences max_segments",
+        "negative_label": "no_relation",
+        "output": "output_dir out save_dir model_dir",
+        "patience": "early_stopping early_stopping_patience",
+        "predict_data": "test_data test_file predict_file input",
+        "predictions": "predict_output predictions_file",
+        "preset": "model model_name model_name_or_path checkpoint init_checkpoint pretrained",
+        "sequence_length": "max_length max_seq_length max_seq_len seq_length seq_len",
+        "steps": "max_steps num_steps train_steps num_train_steps",
+        "tensorboard": "wandb report_to logger",
+        "train_data": "train_file data input_file data_dir corpus",
+        "vocabulary": "vocab vocab_file tokenizer",
+        "vocabulary_size": "vocab_size",
+        "warmup_steps": "warmup warmup_ratio warmup_proportion",
+    }.items()
+    for other in others.split()
+} | dict.fromkeys(
+    ["grid", "num_seeds", "seeds"], "benchmarks/compare.py (docs/fine_tuning.md) for several runs"
 )
-REMOVED = {
-    "benchmark": "Use --dataset",
-    "grid": _SEVERAL_RUNS,
-    "max_training_sentences": "Use --max_training_segments",
-    "no_relation": "Use --negative_label",
-    "num_seeds": _SEVERAL_RUNS,
-    "replacement": "Use --mask_replacement",
-}
 
 
 class Group:
     """Defines flags that the help shows under one name.
 
-    `about` introduces the group. Give it where the group's first flags are defined. Flags that are
-    `rare` are shown only by `--helpfull`.
+    `about` introduces the group. Give it where the group's first flags are defined.
     """
 
     def __init__(self, name: str, about: str = ""):
         self.name = name
         _GROUPS.setdefault(name, about)
 
-    def _define(self, define, name, *arguments, default=None, rare=False, **bounds):
+    def _define(self, define, name, *arguments, default=None, **bounds):
         """Defines a flag. The arguments are the values of a choice, and the text for the help."""
         define(name, default, *arguments, module_name=self.name, **bounds)
-        if rare:
-            _RARE.add(name)
 
     string = functools.partialmethod(_define, flags.DEFINE_string)
     strings = functools.partialmethod(_define, flags.DEFINE_list)
@@ -75,32 +97,27 @@ def given() -> dict:
 
 # === Help ===
 def help_text(kind: str, groups: list[str], unused: list[str]) -> str:
-    """Returns the text of `--help`, `--helpshort` (only names) or `--helpfull` (all flags).
+    """Returns the text of `--help` (common flags), `--helpshort` (names) or `--helpfull` (all).
 
     `groups` are those of the task, without the flags `unused`.
     """
-    others = []
     if kind == "helpfull":
-        groups, unused = list(_GROUPS), []
+        parts = [_section(name, map(_describe, own_flags(name))) for name in _GROUPS]
         others = sorted(set(FLAGS.flags_by_module_dict()) - set(_GROUPS))
-    hidden, parts = set(unused), []
-    if kind == "help":
-        hidden |= _RARE
-        found = {flag.name: flag for flag in own_flags(*groups) if flag.name not in hidden}
-        common = [found[name] for name in _COMMON if name in found]
-        parts.append(("Common", "the flags of most runs.", common))
-        hidden.update(_COMMON)
-    for name in groups:
-        shown = [flag for flag in own_flags(name) if flag.name not in hidden]
-        parts.append((name, _GROUPS.get(name), shown))
-    texts = []
-    for name, about, shown in parts:
-        if shown:
-            text = "\n".join(["", *map(_describe, shown)])
-            if kind == "helpshort":
-                text = _wrap(" ".join(map(_name, shown)), 2)
-            texts.append(f"{_wrap(f'{name}: {about}', 0)}\n{text}\n")
-    return "\n".join(["\n".join(texts), *map(FLAGS.module_help, others)])
+        return "\n".join([*parts, *map(FLAGS.module_help, others)])
+    found = {flag.name: flag for flag in own_flags(*groups) if flag.name not in unused}
+    if kind == "helpshort":
+        return _names(found.values())
+    common = [found.pop(name) for name in _COMMON if name in found]
+    return "\n".join([*map(_describe, common), "", "More flags:", _names(found.values())])
+
+
+def _section(name, lines):
+    return "\n".join([_wrap(f"{name}: {_GROUPS[name]}", 0), "", *lines, ""])
+
+
+def _names(flags):
+    return _wrap(" ".join(map(_name, flags)), 2)
 
 
 def _describe(flag):

@@ -28,11 +28,22 @@ def define_flags() -> None:
         "annotated with them, see --span_annotator.",
         default="span",
     )
+    g.number(
+        "geometric_p",
+        "Parameter of the geometric distribution of span lengths, for --masking_scheme=span. A "
+        "larger value gives shorter spans.",
+        default=0.2,
+        lower_bound=None,
+    )
+    g.integer(
+        "max_span_words",
+        "Largest number of words per span, for --masking_scheme=span and random_span.",
+        default=10,
+    )
     g.integer(
         "num_mask_copies",
         "Number of fixed sets of masks per block. Each time that a block is used, one of its sets "
         "is drawn at random; BERT's data has 10. Default: new masks each time.",
-        rare=True,
     )
     g.choice(
         "mask_replacement",
@@ -46,7 +57,6 @@ def define_flags() -> None:
         "Round the number of masked positions per block up to a multiple of this number. The "
         "extra positions are padding. TPUs are faster with multiples of 8. Default: 8 if this "
         "adds at most a tenth to the positions, else 1.",
-        rare=True,
     )
     g.strings(
         "objectives",
@@ -60,14 +70,12 @@ def define_flags() -> None:
         "sbo_weight",
         "Weight of the span boundary objective in the loss. MLM has weight 1.",
         default=1.0,
-        rare=True,
     )
     g.number(
         "nsp_weight",
         "Weight of next sentence prediction in the loss, if nsp is in --objectives. MLM has "
         "weight 1.",
         default=1.0,
-        rare=True,
     )
 
 
@@ -81,6 +89,8 @@ def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):
         sequence_length=FLAGS.sequence_length,
         mask_rate=FLAGS.mask_rate,
         scheme=FLAGS.masking_scheme,
+        geometric_p=FLAGS.geometric_p,
+        max_span_words=FLAGS.max_span_words,
         replacement=FLAGS.mask_replacement,
         max_span_tokens=max_span_tokens,
         seed=FLAGS.seed,

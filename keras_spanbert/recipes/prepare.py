@@ -33,13 +33,11 @@ def define_flags() -> None:
         "beam_runner",
         "Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam; "
         "threads of this process prepare the text.",
-        rare=True,
     )
     g.strings(
         "beam_options",
         "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
         default=[],
-        rare=True,
     )
     g.string(
         "span_annotator",

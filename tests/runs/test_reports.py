@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+from types import SimpleNamespace
 
 import keras_spanbert as ks
 from keras_spanbert.runs import reports
@@ -9,6 +11,8 @@ from keras_spanbert.runs import reports
 
 def train(report, losses):
     """Calls the report as `fit` does, with three steps per epoch."""
+    if report.model is None:
+        report.set_model(SimpleNamespace(optimizer=SimpleNamespace(learning_rate=3e-4)))
     report.set_params({"steps": 3})
     report.on_train_begin()
     for epoch, logs in enumerate(losses):
@@ -52,7 +56,7 @@ def test_history_has_a_row_per_evaluation(tmp_path, capsys):
     assert [row["val_mlm_cross_entropy"] for row in rows] == ["2.0", "1.0"]
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and lines[0].endswith("the first step")
-    assert lines[2].startswith("step 5/5  held-out MLM 1.000  SBO 3.000") and "0:00" in lines[2]
+    assert lines[2].startswith("step 5/5  held-out MLM 1.000, SBO 3.000") and "0:00" in lines[2]
 
 
 def test_progress_and_history_show_step_costs(tmp_path, capsys):
@@ -65,9 +69,10 @@ def test_progress_and_history_show_step_costs(tmp_path, capsys):
 
     report = reports.TrainingReport(tmp_path / "history.csv", 4, tokens_per_step=10, cost=Cost())
     train(report, [{"loss": 2.0}])
-    assert "  91 ms per step  0.0754 TFLOP/s  peak 1.3 GB  0:00 left" in capsys.readouterr().out
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"step 3/4  loss 2\.000  lr 3\.0e-04  [\d,]+ tokens/s  0:00 left", line)
     (row,) = read_rows(tmp_path)
-    assert row["tflops_per_second"] == "0.07543"
+    assert row["tflops_per_second"] == "0.07543" and row["learning_rate"] == "0.0003"
 
 
 def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
@@ -83,7 +88,7 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
     )
     train(report, 4 * [{"loss": 1.0, "exact": 0.5}])  # Fractions of training batches.
     assert saved == [3, 6, 9] and report.best == {"f1": 30.0, "exact": 9.0, "best_step": 9}
-    assert "loss 1.000  exact match 9.00  F1 30.00" in capsys.readouterr().out
+    assert "loss 1.000  F1 30.00  lr" in capsys.readouterr().out
     assert [row["exact"] for row in read_rows(tmp_path)] == ["5.0", "9.0", "9.0", ""]
     another = reports.TrainingReport(None, total_steps=12, tokens_per_step=10)
     another.set_state(json.loads(json.dumps(report.get_state())))

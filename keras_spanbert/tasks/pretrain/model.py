@@ -294,8 +294,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
             for name in objectives.OBJECTIVES
             if f"val_{name}_cross_entropy" in row
         }
-        of_rows = [f"{shown.pop('nsp')} nats per row"] if "nsp" in shown else []
-        return "  ".join([f"held-out {'  '.join(shown.values())} nats per token", *of_rows])
+        return f"held-out {', '.join(shown.values())} nats"
 
     def serving_function(self):
         """Returns the function from strings to embeddings for a SavedModel, and its input specs."""
