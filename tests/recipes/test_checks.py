@@ -77,6 +77,7 @@ def test_every_integer_must_fit_64_bits(check_fails):
         ("--dropout=1", "in [0, 1)"),
         ("--epsilon=0", "above 0"),
         ("--mask_rate=0", "in (0, 1]"),
+        ("--geometric_p=1", "in (0, 1)"),
         ("--held_out=1", "in [0, 1)"),
         ("--held_out=0", "above 0 without --eval_data"),
         ("--sequence_length=2", "at least 3"),

@@ -29,6 +29,7 @@ def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, given, slots):
 
 def test_preprocessor_has_the_values_of_the_flags(flags):
     values = {"sequence_length": 16, "mask_rate": 0.25, "seed": 7, "num_mask_copies": 3}
+    values |= {"geometric_p": 0.5, "max_span_words": 4}
     flags(**values, pad_predictions_to=4, masking_scheme="whole_word", mask_replacement="token")
     config = masking.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), 9).get_config()
     expected = {**values, "pad_predictions_to": 4, "max_span_tokens": 9}
