@@ -22,7 +22,7 @@ _RULES = {
     "dropout": ("in [0, 1)", lambda x: x < 1.0),
     "attention_dropout": ("in [0, 1)", lambda x: x < 1.0),
     "beta_2": ("in [0, 1)", lambda x: x < 1.0),
-    "geometric_p": ("in (0, 1)", lambda x: 0.0 < x < 1.0),
+    "geometric_p": ("in (0, 1]", lambda x: 0.0 < x <= 1.0),
     "epsilon": ("above 0", lambda x: x > 0.0),
     "initializer_range": ("above 0", lambda x: x > 0.0),
     "sequence_length": ("at least 3: [CLS], a token, [SEP]", lambda x: x >= 3),
