@@ -1,13 +1,14 @@
-"""Puts examples and what they print into the pages: `python docs/record.py [EXAMPLE ...]`.
+"""Puts examples and what they print into the pages: `python docs/record.py [PAGE ...]`.
 
 A file in `examples/` has parts, each under a line `# %% name`. A page shows a part after a line
 `<!-- example: examples/file.py name -->`: its code, and below it what the part printed. Without
-arguments, this script runs no example and only copies the code. `all` runs every example.
+arguments, this script runs no example and only copies the code. `all` runs every page.
 
-Examples run in a folder that looks like a fresh clone, and each one alone. They run on the backend
-in `KERAS_BACKEND`; the outputs in the pages are those of PyTorch.
+The blocks of a page run in order, in a folder that looks like a fresh clone, with one shell and one
+Python for the page.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -26,7 +27,27 @@ SHOWN = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 PART = re.compile(r"^# %% (\S+).*\n", re.MULTILINE)
-SEPARATOR = "=== part "
+END = "=== end of block"
+# Programs that run a file for each line of their input.
+SESSIONS = {
+    ".py": [
+        *[sys.executable, "-uc"],
+        "import sys\n"
+        "for block in map(str.strip, sys.stdin):\n"
+        "    exec(compile(open(block).read(), block, 'exec'))\n"
+        f"    print('\\n{END}')",
+    ],
+    ".sh": [
+        *["bash", "-euo", "pipefail", "-c"],
+        "while read -r block; do\n"
+        '. "$block" < /dev/null\n'
+        "COLUMNS=80 LINES=24\n"  # An interactive shell does this after each command.
+        f"printf '\\n{END}\\n'\n"
+        "done",
+    ],
+}
+# Pages recorded on the default backend. The others were recorded on PyTorch.
+ON_TENSORFLOW = [ROOT / "docs" / "recipes.md"]
 # Two runs differ in their progress, which a terminal overwrites, their speed and their times.
 PROGRESS = re.compile(r"^(?:\d+/\d+  |Reading |Tokenizing: ).*\n", re.MULTILINE)
 TIME = re.compile(r"^\d\d:\d\d |  [\d:]+ left$| in [\d.]+ s\b", re.MULTILINE)
@@ -43,29 +64,47 @@ def parts(path):
     return {name: code.strip("\n") + "\n" for name, code in zip(rest[::2], rest[1::2])}
 
 
-def run(path):
-    """Runs an example as in a fresh clone. Returns what each part prints."""
-    call = "print('{}', flush=True)\n" if path.suffix == ".py" else "echo '{}'\n"
-    code = PART.sub(lambda m: call.format(SEPARATOR + m[1]), path.read_text())
-    with tempfile.TemporaryDirectory() as folder:
+def blocks(page):
+    """Returns the example and the name of the part that each block of a page shows."""
+    return [(ROOT / name, part) for name, part, _, _ in SHOWN.findall(page.read_text())]
+
+
+def run(page):
+    """Runs the blocks of a page in order, in one folder, as if they were pasted.
+
+    The folder looks like a fresh clone. Returns what each block prints, by (file, part).
+    """
+    printed, sessions = {}, {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         clone = pathlib.Path(folder, "clone")
         link_clone(clone)
-        # With its own name, an example could hide a package.
-        script = pathlib.Path(folder, f"example{path.suffix}")
-        script.write_text(code)
-        program = [sys.executable] if path.suffix == ".py" else ["bash", "-euo", "pipefail"]
-        done = subprocess.run(
-            [*program, str(script)],
-            cwd=clone,
-            env=environment(folder),
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{path.name} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-        out = done.stdout.replace(f"{clone}/", "")
-    _, *rest = re.split(rf"^{SEPARATOR}(\S+)\n", out, flags=re.MULTILINE)
-    return {name: tidy(text) for name, text in zip(rest[::2], rest[1::2])}
+        errors = stack.enter_context(open(pathlib.Path(folder, "stderr"), "w+"))
+        for path, part in blocks(page):
+            if path.suffix not in sessions:
+                session = subprocess.Popen(
+                    SESSIONS[path.suffix],
+                    cwd=clone,
+                    env=environment(folder, page),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                )
+                sessions[path.suffix] = stack.enter_context(session)
+            session = sessions[path.suffix]
+            block = pathlib.Path(folder, f"{part}{path.suffix}")
+            block.write_text(parts(path)[part])
+            print(block, file=session.stdin, flush=True)
+            lines = []
+            while END not in lines[-1:]:
+                lines.append(session.stdout.readline().rstrip("\n"))
+                if not lines[-1] and session.poll() is not None:
+                    errors.seek(0)
+                    out = "\n".join(lines)[-3000:]
+                    raise RuntimeError(f"{path.name}, {part}:\n{out}\n{errors.read()[-3000:]}")
+            out = "\n".join(lines[:-1]).replace(f"{clone}/", "")
+            printed[str(path.relative_to(ROOT)), part] = tidy(out)
+    return printed
 
 
 def link_clone(clone):
@@ -77,11 +116,13 @@ def link_clone(clone):
         (clone / name).symlink_to(ROOT / name)
 
 
-def environment(cache):
-    """Returns the environment of an example: this Python and this code first, no cached text."""
+def environment(cache, page):
+    """Returns the environment of a page: this Python and this code first, no cached text."""
     bin_folder = pathlib.Path(sys.executable).parent
     path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "KERAS_SPANBERT_CACHE": cache}
+    backend = "tensorflow" if page in ON_TENSORFLOW else "torch"
+    ours = {"PATH": path, "PYTHONPATH": str(ROOT), "KERAS_SPANBERT_CACHE": cache}
+    return {**os.environ, **ours, "KERAS_BACKEND": backend}
 
 
 def tidy(out):
@@ -90,9 +131,9 @@ def tidy(out):
     return "".join(f"{line.rstrip()}\n" for line in lines).strip("\n") + "\n" if out.strip() else ""
 
 
-def trains(path):
-    """Whether an example trains. Then its numbers differ between processors."""
-    return any(word in path.read_text() for word in ["fit(", "--train_data"])
+def trains(code):
+    """Whether a block trains. Then its numbers and later ones differ between processors."""
+    return any(word in code for word in ["fit(", "--train_data"])
 
 
 def same(recorded, printed, compares_numbers=True):
@@ -129,16 +170,14 @@ def render(text, printed):
 
 def main():
     names = sys.argv[1:]
-    chosen = EXAMPLES if names == ["all"] else [pathlib.Path(name).resolve() for name in names]
+    chosen = PAGES if names == ["all"] else [pathlib.Path(name).resolve() for name in names]
     printed = {}
-    for path in chosen:
-        outputs = run(path)
-        name = str(path.relative_to(ROOT))
-        printed |= {(name, part): out for part, out in outputs.items()}
-        print(f"Ran {name}", flush=True)
+    for page in filter(blocks, chosen):
+        printed[page] = run(page)
+        print(f"Ran {page.relative_to(ROOT)}", flush=True)
     for page in PAGES:
         text = page.read_text()
-        new = render(text, printed)
+        new = render(text, printed.get(page, {}))
         if new != text:
             page.write_text(new)
             print(f"Wrote {page.relative_to(ROOT)}")

@@ -45,8 +45,8 @@ NOT_RUN = (
     ("python -m tests", "runs tests"),
     ("python benchmarks/", "takes minutes to hours"),
     ("python docs/", "draws and records for the pages"),
-    ("python examples/", "see test_examples_print_what_the_pages_show"),
-    ("bash examples/", "see test_examples_print_what_the_pages_show"),
+    ("python examples/", "see test_blocks_of_a_page_print_what_it_shows"),
+    ("bash examples/", "see test_blocks_of_a_page_print_what_it_shows"),
     ("python train.py", "needs other data, much time or special hardware"),
     ("ruff ", "checks the code"),
     ("spanbert-demo", "starts a server, see tests/test_demo.py"),
@@ -92,13 +92,32 @@ def test_pages_show_each_part_of_an_example(path):
 
 @pytest.mark.once("torch")
 @pytest.mark.long
-@pytest.mark.parametrize("path", record.EXAMPLES, ids=identify)
-def test_examples_print_what_the_pages_show(path):
-    shown = shown_parts()
-    for part, printed in record.run(path).items():
-        recorded = shown[identify(path), part]
-        message = f"{part} printed:\n{printed}\nrecorded:\n{recorded}"
-        assert record.same(recorded, printed, not record.trains(path)), message
+@pytest.mark.parametrize("page", filter(record.blocks, record.PAGES), ids=identify)
+def test_blocks_of_a_page_print_what_it_shows(page):
+    printed = record.run(page)
+    compares_numbers = True
+    for name, part, code, recorded in record.SHOWN.findall(page.read_text()):
+        compares_numbers = compares_numbers and not record.trains(code)
+        out = printed[name, part]
+        message = f"{part} printed:\n{out}\nrecorded:\n{recorded}"
+        assert record.same(recorded, out, compares_numbers), message
+
+
+def test_a_page_runs_in_one_folder_until_a_block_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    monkeypatch.setattr(record, "link_clone", lambda clone: clone.mkdir())
+    (tmp_path / "a.sh").write_text("# %% write\nCOLUMNS=a\necho $COLUMNS > file\n# %% end\nfalse\n")
+    (tmp_path / "a.py").write_text("# %% first\nx = open('file').read()\n# %% second\nprint(x)\n")
+    (tmp_path / "b.sh").write_text("# %% later\necho $COLUMNS\n")
+    page = tmp_path / "page.md"
+    shown = ["a.sh write", "a.py first", "a.py second", "b.sh later"]
+    page.write_text("".join(f"<!-- example: {block} -->\n" for block in shown))
+    # An interactive shell sets COLUMNS after each command.
+    expected = {"a.sh write": "", "a.py first": "", "a.py second": "a\n", "b.sh later": "80\n"}
+    assert record.run(page) == {tuple(name.split()): out for name, out in expected.items()}
+    page.write_text(f"{page.read_text()}<!-- example: a.sh end -->\n")
+    with pytest.raises(RuntimeError, match="a.sh, end"):
+        record.run(page)
 
 
 def test_index_of_examples_lists_all_files():
