@@ -76,7 +76,8 @@ def make_app(model, predict, version):
     app = FastAPI()
 
     def reply(content, status=200):
-        text = json.dumps(content, default=bytes.decode)  # TensorFlow's strings are bytes.
+        # TensorFlow's strings are bytes.
+        text = json.dumps(content, sort_keys=True, default=bytes.decode)
         return Response(text, status, media_type="application/json")
 
     @app.get("/v1/models/{name}")
