@@ -1,17 +1,14 @@
 """Checks that need only the flags. They run before a backend is loaded or data is read."""
 
-import collections
 import math
 import os
 import shlex
-from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 from keras_spanbert import files, stores
 from keras_spanbert.optional import check_backend, check_installed
 from keras_spanbert.recipes.flags import FLAGS, own_flags, set_flags
-from keras_spanbert.recipes.recipe import NAMES, SHARED_GROUPS, find_recipe, groups
+from keras_spanbert.recipes.recipe import NAMES, find_recipe, groups
 from keras_spanbert.recipes.run_folder import recorded_run
 from keras_spanbert.recipes.shared_flags import NEW_MODEL_FLAGS
 
@@ -73,12 +70,7 @@ def check() -> None:
             if longest is not None:
                 check_length(longest)
     find_recipe(FLAGS.task).check()
-    # The flags of a resumed run were checked at its start. Since then, the user may have turned off
-    # something that they apply to, such as predictions.
-    checked = recorded_run().get("given", {})
-    for name, condition in unused_flags():
-        if name not in checked:
-            refuse(condition.rule.format(name), name, *condition.reasons)
+    _check_groups()
     if FLAGS.preset:  # It keeps its own settings.
         set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
 
@@ -93,55 +85,41 @@ def _longest(config):
 
 
 # === Flags without effect ===
-class Condition(NamedTuple):
-    """Says when some flags have an effect. It is an error to give a flag without effect."""
-
-    holds: bool  # Whether they have an effect in this run.
-    rule: str  # The error message if they do not, with `{}` for the name of the flag.
-    flags: Iterable[str]
-    reasons: Iterable[str] = ()  # The flags on which this depends, which the message shows.
-
-
-def only_with(names: Iterable[str], *needed: str) -> Condition:
-    """Returns the condition of flags that need at least one of the flags `needed`."""
-    *others, last = (f"--{name}" for name in needed)
-    either = f"{', '.join(others)} or {last}" if others else last
-    is_given = any(FLAGS[name].value for name in needed)
-    return Condition(is_given, f"`--{{}}` applies only with {either}", names, needed)
-
-
-def unused_flags() -> Iterator[tuple[str, Condition]]:
-    """Yields the flags that are given and have no effect, with the condition of each."""
-    for condition in _conditions():
-        for name in condition.flags if not condition.holds else ():
-            flag = FLAGS[name]
-            is_off = flag.value is None or flag.value is False or flag.value in ("", [])
-            # A switch that is on by default has an effect when it is turned off.
-            if flag.present and (flag.default or not is_off):
-                yield name, condition
+def _check_groups():
+    """Refuses flags of other tasks, of new models with a preset, and of training without data."""
+    used, chosen = groups(FLAGS.task), find_recipe(FLAGS.task)
+    for flag in _given():
+        if flag.name not in {other.name for other in own_flags(*used)}:
+            tasks = [x for x in NAMES if flag.name in {f.name for f in own_flags(*groups(x))}]
+            rule = f"`--{flag.name}` belongs to --task={' or '.join(tasks)}"
+            refuse(rule, flag.name, "task")
+        if FLAGS.preset and flag.name in NEW_MODEL_FLAGS:
+            refuse(f"`--{flag.name}` applies only to new models", flag.name, "preset")
+        trains = flag in own_flags("Training") and flag.name != "batch_size"
+        trains = trains or flag.name in ["seed", "dropout", "attention_dropout"]
+        if trains and not (chosen.run or FLAGS.train_data):
+            refuse(f"`--{flag.name}` applies only with --train_data", flag.name, "train_data")
 
 
-def _conditions():
-    """Yields the conditions of all flags, the more general ones first."""
-    tasks = collections.defaultdict(list)
-    for task in NAMES:
-        for group in set(groups(task)).difference(SHARED_GROUPS):
-            tasks[group].append(task)
-    for group, of_tasks in tasks.items():
-        names = [flag.name for flag in own_flags(group)]
-        rule = f"`--{{}}` belongs to --task={' or '.join(of_tasks)}"
-        yield Condition(FLAGS.task in of_tasks, rule, names, ["task"])
-    rule = "`--{}` applies only to new models"
-    yield Condition(not FLAGS.preset, rule, NEW_MODEL_FLAGS, ["preset"])
-    chosen = find_recipe(FLAGS.task)
-    if not chosen.run:  # Otherwise the recipe does not fine-tune.
-        training = [flag.name for flag in own_flags("Training")]
-        training.remove("batch_size")  # Also that of evaluation and prediction.
-        yield only_with(["seed", "dropout", "attention_dropout", *training], "train_data")
-        yield only_with(["patience"], "eval_data")
-        yield only_with(["batch_size"], *INPUTS)
-    yield from chosen.conditions()
-    yield Condition(False, f"--task={FLAGS.task} does not use --{{}}", chosen.unused())
+def refuse_unread(*later: str) -> None:
+    """Refuses given flags that the run has not read and does not read `later`.
+
+    `later` has names of flags, or of groups. Those of the group Task have an effect in every run.
+    """
+    names = FLAGS.read.union(later, *({f.name for f in own_flags(x)} for x in ["Task", *later]))
+    for flag in _given():
+        if flag.name not in names:
+            refuse(f"`--{flag.name}` has no effect in this run", flag.name, "task")
+
+
+def _given():
+    """Yields the flags that the user gave and that are on. A resumed run checked its own."""
+    checked = recorded_run().get("given", {})
+    for flag in own_flags():
+        is_off = flag.value is None or flag.value is False or flag.value in ("", [])
+        # A switch that is on by default has an effect when it is turned off.
+        if flag.present and (flag.default or not is_off) and flag.name not in checked:
+            yield flag
 
 
 def matching_files(name: str) -> list[str]:

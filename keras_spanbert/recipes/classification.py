@@ -7,12 +7,8 @@ import keras_spanbert as ks
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import (
-    INPUTS,
-    Condition,
     check_value,
     format_flags,
-    matching_files,
-    only_with,
     refuse,
 )
 from keras_spanbert.recipes.flags import FLAGS, Group
@@ -86,17 +82,6 @@ def check() -> None:
         check_value("selection_metric", FLAGS.eval_data, "given together with --eval_data")
     if FLAGS.train_data or FLAGS.dataset or FLAGS.regression:  # Otherwise the preset decides.
         _check_separator(FLAGS.multi_label)
-
-
-def conditions() -> list[Condition]:
-    paths = [path for name in INPUTS for path in matching_files(name)]
-    has_cells = any(".jsonl" not in path for path in [*paths, FLAGS.predictions or ".jsonl"])
-    in_cells = "`--{}` applies only to .csv and .tsv files"
-    return [
-        *columns.conditions("text_pair_column", "label_separator", "skip_label"),
-        only_with(["skip_label"], "train_data", "eval_data"),
-        Condition(has_cells, in_cells, ["label_separator"], [*INPUTS, "predictions"]),
-    ]
 
 
 def _check_separator(is_used):
@@ -209,12 +194,11 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6},
     groups=("Labelled data",),
-    unused=lambda: ["encoding_errors"],
-    conditions=conditions,
     endings=lambda: (".tsv",) if FLAGS.dataset else columns.EXTENSIONS,
     model_arguments=model_arguments,
     build=build,
     read=read,
+    evaluation_flags=("selection_metric",),
     evaluate=lambda model, examples: model.evaluate_texts(
         examples, FLAGS.dataset, FLAGS.batch_size, FLAGS.selection_metric
     ),

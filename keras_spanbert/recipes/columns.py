@@ -5,8 +5,8 @@ import functools
 from keras_spanbert import files
 from keras_spanbert.data.tables import check_endings
 from keras_spanbert.files import ending
-from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files, only_with
-from keras_spanbert.recipes.flags import FLAGS, Group, own_flags
+from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
+from keras_spanbert.recipes.flags import FLAGS, Group
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
@@ -78,21 +78,6 @@ def check(known: tuple[str, ...], only_tables: bool = False) -> None:
         has_tsv = any(ending(path) == ".tsv" for name in INPUTS for path in matching_files(name))
         rule = "left out unless there are .tsv files, and with --dataset"
         check_value("quoted_tsv", has_tsv and not FLAGS.dataset, rule)
-
-
-def conditions(*names: str, reads_tables: bool = True) -> list[Condition]:
-    """Returns the conditions of this file's flags and of a recipe's flags `names`, for tables."""
-    shared = [flag.name for flag in own_flags("Labelled data") if flag.name != "dataset"]
-    names = [*shared, *names]
-    by_dataset = "`--{}` must be left out with --dataset, which sets it"
-    in_tables = "`--{}` applies only to your own tables (.csv, .tsv, .jsonl)"
-    given = [name for name in INPUTS if FLAGS[name].value]
-    return [
-        only_with(["dataset", *names], *INPUTS),
-        Condition(not FLAGS.dataset, by_dataset, names, ["dataset"]),
-        Condition(reads_tables, in_tables, names, given),
-        Condition(False, "`--{}` applies only to plain text", ["encoding_errors"], ["task"]),
-    ]
 
 
 def check_labels(names: list[str], what: str, plural: str | None = None, least: int = 2) -> None:

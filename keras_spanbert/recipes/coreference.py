@@ -6,7 +6,7 @@ import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import fine_tuning, output_paths
-from keras_spanbert.recipes.checks import Condition, matching_files, only_with, refuse
+from keras_spanbert.recipes.checks import matching_files, refuse
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.recipe import Format, Recipe, formats_of
 from keras_spanbert.recipes.run_folder import preset_warnings
@@ -136,18 +136,6 @@ def check() -> None:
         output_paths.check_file("html")
     # The clusters of texts are also printed, so that --predictions is optional.
     fine_tuning.check(needs_predictions=find_format(predicted) != texts)
-
-
-def conditions() -> list[Condition]:
-    inputs = ["eval_data", "predict_data"]
-    has_texts = find_format(matching_files("predict_data")) == FORMATS["texts"]
-    plain = "`--{}` applies only to plain text"
-    return [
-        only_with(["batch_size", "max_training_segments", "head_learning_rate"], "train_data"),
-        only_with(["max_spans_in_memory", "min_link_score"], *inputs),
-        only_with(["html"], "predict_data"),
-        Condition(has_texts, plain, ["document_genre", "encoding_errors"], inputs),
-    ]
 
 
 def _read_documents(paths, flag):
@@ -288,13 +276,15 @@ RECIPE = Recipe(
     define_flags=define_flags,
     check=check,
     defaults={"batch_size": 1, "beta_2": 0.999, "epsilon": 1e-6},
-    conditions=conditions,
     endings=lambda: find_format(matching_files("predict_data")).written,
     epochs=20,
     build=build,
     stream=stream,
     sequences=lambda resolver, stream: resolver.max_training_sentences,
     optimizer=optimizer,
+    optimizer_flags=("head_learning_rate",),
+    evaluation_flags=("max_spans_in_memory", "min_link_score"),
+    prediction_flags=("max_spans_in_memory", "min_link_score", "document_genre", "html"),
     read=lambda paths, flag, resolver: find_format(paths).read(paths, flag),
     evaluate=lambda resolver, documents: resolver.evaluate_clusters(documents, **_limits()),
     predict=lambda resolver, data: find_format(matching_files("predict_data")).write(

@@ -8,7 +8,6 @@ import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks
-from keras_spanbert.recipes.checks import Condition
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.run_folder import has_checkpoint, preset_warnings
 from keras_spanbert.recipes.terminal import log
@@ -111,25 +110,6 @@ def is_prepared(name: str) -> bool:
     """Returns whether a flag of data names a prepared corpus."""
     data = FLAGS[name].value or []
     return len(data) == 1 and files.is_file(stores.join(data[0], _MANIFEST))
-
-
-def conditions() -> list[Condition]:
-    """Returns the conditions of the flags of this file."""
-    of_text = [n for n in ["train_data", "eval_data"] if FLAGS[n].value and not is_prepared(n)]
-    texts = [path for name in of_text for path in checks.matching_files(name)]
-    is_plain = not FLAGS.train_data or not all(path.endswith(_JSON_LINES) for path in texts)
-    data = ["train_data", "eval_data"]
-    text = "`--{}` applies only to text, not to a prepared corpus"
-    plain = "`--{}` applies only to plain text"
-    split = "`--{}` applies only without --eval_data"
-    new = "`--{}` applies only to a new vocabulary"
-    return [
-        Condition(bool(texts) or not FLAGS.train_data, text, ["encoding_errors"], data),
-        Condition(is_plain, plain, ["document_boundary"], data),
-        Condition(not is_prepared("train_data"), text, ["held_out", "vocabulary_size"], data[:1]),
-        Condition(not (FLAGS.eval_data and FLAGS.held_out), split, ["held_out"], data[1:]),
-        Condition(not FLAGS.vocabulary, new, ["vocabulary_size"], ["vocabulary"]),
-    ]
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):

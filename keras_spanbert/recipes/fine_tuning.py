@@ -2,7 +2,7 @@
 
 import keras_spanbert as ks
 from keras_spanbert import files
-from keras_spanbert.recipes import output_paths
+from keras_spanbert.recipes import checks, output_paths
 from keras_spanbert.recipes.checks import INPUTS, check_length, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.recipe import Recipe, find_recipe
@@ -60,9 +60,15 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
             data[name] and recipe.read(data[name], name, model)
             for name in ["eval_data", "predict_data"]
         )
+        rows = train and (recipe.stream or length_grouped_stream)(model, train)
+        later = [
+            *(["Training", *recipe.optimizer_flags] if train else []),
+            *(["batch_size", *recipe.evaluation_flags] if evaluation else []),
+            *(["batch_size", "predictions", *recipe.prediction_flags] if prediction else []),
+            *(recipe.export_flags if FLAGS.export else []),
+        ]
+        checks.refuse_unread(*later)
     if train:
-        with exit_on_user_error():
-            rows = (recipe.stream or length_grouped_stream)(model, train)
 
         def plot(report):
             if report.rows:

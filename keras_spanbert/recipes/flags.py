@@ -5,7 +5,32 @@ import textwrap
 
 from absl import flags
 
-FLAGS = flags.FLAGS
+
+class _Flags:
+    """The flags of absl. `read` has the names of those that were read since it was cleared."""
+
+    def __init__(self):
+        self.read = set()
+
+    def __getitem__(self, name):
+        self.read.add(name)
+        return flags.FLAGS[name]
+
+    def __getattr__(self, name):
+        self.read.add(name)
+        return getattr(flags.FLAGS, name)
+
+    def __iter__(self):
+        return iter(flags.FLAGS)
+
+    def __contains__(self, name):
+        return name in flags.FLAGS
+
+    def __call__(self, arguments):
+        return flags.FLAGS(arguments)
+
+
+FLAGS = _Flags()
 # The group names with the text that introduces each group, in the order of definition.
 _GROUPS = {}
 # Flags that `--help` explains, if the task uses them.
@@ -80,7 +105,7 @@ class Group:
 def set_flags(**values) -> None:
     """Sets flags to the values that the run uses, so that `run.json` records them."""
     for name, value in values.items():
-        setattr(FLAGS, name, value)
+        setattr(flags.FLAGS, name, value)
 
 
 def own_flags(*groups: str) -> list:

@@ -87,8 +87,6 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6},
     groups=("Labelled data",),
-    unused=lambda: ["text_column", "encoding_errors"],
-    conditions=lambda: columns.conditions("question_column", "context_column", "choice_columns"),
     endings=lambda: _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS),
     # The number of choices per question.
     sequences=lambda model, stream: stream.arrays[0]["choice_mask"].shape[1],

@@ -11,7 +11,7 @@ import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
-from keras_spanbert.recipes.flags import FLAGS, Group, own_flags
+from keras_spanbert.recipes.flags import FLAGS, Group
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
@@ -51,6 +51,8 @@ def define_flags() -> None:
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     corpora.check()
+    for name in ["export", "resume"]:
+        checks.check_value(name, not FLAGS[name].present, "left out with --task=prepare")
     if FLAGS.beam_runner:
         check_installed("apache_beam", f"--beam_runner={FLAGS.beam_runner}")
     if FLAGS.beam_runner == "DaskRunner":
@@ -60,14 +62,6 @@ def check() -> None:
         checks.refuse(f"`--span_annotator` with --beam_runner needs {needs}", "output")
     if FLAGS.span_annotator and not _is_preset(FLAGS.span_annotator):
         check_installed("spacy", f"--span_annotator={FLAGS.span_annotator}, which is not a preset,")
-
-
-def unused() -> list[str]:
-    return [
-        *["eval_data", "predict_data", "predictions", "resume", "export", "seed", "size"],
-        *["dropout", "attention_dropout", "initializer_range", "rematerialize", "dtype"],
-        *(flag.name for flag in own_flags("Training")),
-    ]
 
 
 @contextlib.contextmanager
@@ -124,6 +118,8 @@ def run(run: Run) -> None:
         tokenizer = corpora.load_preset()[1] if FLAGS.preset else corpora.new_tokenizer(corpus)
         stop_on_signals("before the corpus was written", clean_up=True)
         num_bytes = sum(files.size(name) for name in corpus.files)
+        later = ["shards", "min_block_tokens", "beam_runner", "beam_options", "span_annotator"]
+        checks.refuse_unread(*later)
         log(f"Preparing {num_bytes:,} bytes of {format_count(len(corpus.files), 'file')}")
         started = time.perf_counter()
         if FLAGS.span_annotator:
@@ -166,10 +162,5 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 32, "batch_size": 64},
     groups=("Pretraining data",),
-    unused=unused,
-    conditions=lambda: [
-        checks.only_with(["beam_options"], "beam_runner"),
-        *corpora.conditions(),
-    ],
     run=run,
 )

@@ -10,7 +10,6 @@ from fractions import Fraction
 import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.recipes import checks, corpora, masking
-from keras_spanbert.recipes.checks import Condition
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.run_folder import Run, has_checkpoint, new_run_hint
@@ -47,18 +46,11 @@ def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     corpora.check()
     masking.check()
+    for name in ["lora_rank", "patience"]:
+        checks.check_value(name, not FLAGS[name].present, "left out with --task=pretrain")
     checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:
         checks.check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
-
-
-def conditions() -> list[Condition]:
-    is_prepared = any(map(corpora.is_prepared, ["train_data", "eval_data"]))
-    rule = "`--{}` applies only to a prepared corpus"
-    return [
-        Condition(is_prepared, rule, ["damaged_shards"], ["train_data"]),
-        *corpora.conditions(),
-    ]
 
 
 def run(run: Run) -> None:
@@ -113,6 +105,8 @@ def run(run: Run) -> None:
     masking.log_baselines(counts.sum(), num_blocks, unigram)
 
     blanks = _choose_blanks(preprocessor, texts)
+    with exit_on_user_error():
+        checks.refuse_unread("Training")
 
     # === Fit ===
     known["vocabulary"] = preprocessor.tokenizer.get_vocabulary()
@@ -294,7 +288,5 @@ RECIPE = Recipe(
         "steps": 1600,
     },
     groups=("Pretraining data", "Masking"),
-    unused=lambda: ["predict_data", "predictions", "lora_rank", "patience"],
-    conditions=conditions,
     run=run,
 )

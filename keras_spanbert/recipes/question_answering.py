@@ -83,17 +83,6 @@ def check() -> None:
         )
 
 
-def conditions() -> list[checks.Condition]:
-    answers = ["eval_data", "predict_data", "export"]
-    return [
-        checks.only_with(["strict_answers"], "train_data"),
-        checks.only_with(["scores_by_character"], "eval_data"),
-        checks.only_with(["max_answer_length"], *answers),
-        checks.only_with(["question", "encoding_errors"], "predict_data"),
-        checks.only_with(["encoding_errors"], "question"),
-    ]
-
-
 def read(paths, flag, model):
     from keras_spanbert.data.questions import Examples
     from keras_spanbert.data.text_files import read_text
@@ -160,12 +149,13 @@ RECIPE = Recipe(
     define_flags=define_flags,
     check=check,
     defaults={"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
-    conditions=conditions,
     endings=lambda: (".json",),
     epochs=2,
     preprocessor_flags=("sequence_length", "doc_stride", "max_question_length"),
     stream=stream,
     export_flags=("max_answer_length",),
+    evaluation_flags=("max_answer_length", "scores_by_character"),
+    prediction_flags=("max_answer_length", "question"),
     read=read,
     evaluate=lambda model, examples: model.evaluate_squad(
         examples,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from keras_spanbert.tasks import TASKS
 
@@ -45,9 +45,6 @@ class Recipe:
     # Defines the recipe's own flags, in a group named after the task.
     define_flags: Callable = lambda: None
     groups: tuple[str, ...] = ()  # Groups of flags that it shares with other recipes.
-    unused: Callable[[], Iterable[str]] = tuple  # Flags of its groups that it does not use.
-    # Returns the `checks.Condition`s of flags that have no effect in some of its runs.
-    conditions: Callable[[], list] = list
     run: Callable | None = None  # A function of a `Run`, for a recipe that does not fine-tune.
     # Returns the endings that --predictions may have. `None`: the recipe does not predict.
     endings: Callable[[], tuple[str, ...]] | None = None
@@ -72,6 +69,10 @@ class Recipe:
     # A function of the model and the number of steps. `None`: AdamW with the values of the flags.
     optimizer: Callable | None = None
     export_flags: tuple[str, ...] = ()  # Arguments of the model's `serving_function`.
+    # Flags that `optimizer`, `evaluate` and `predict` read.
+    optimizer_flags: tuple[str, ...] = ()
+    evaluation_flags: tuple[str, ...] = ()
+    prediction_flags: tuple[str, ...] = ()
 
 
 def find_recipe(name: str) -> Recipe:

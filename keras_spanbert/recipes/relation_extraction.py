@@ -5,10 +5,8 @@ from keras_spanbert.data import tables
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import (
     INPUTS,
-    Condition,
     check_value,
     matching_files,
-    only_with,
 )
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.recipe import Format, Recipe, formats_of
@@ -60,14 +58,6 @@ def check() -> None:
         check_value("feature_mode", "columns" not in found or are_named, rule)
         rule = "text with SemEval-2010 Task 8, which has no types"
         check_value("feature_mode", "semeval2010" not in found, rule)
-
-
-def conditions() -> list[Condition]:
-    names = [f"{role}_{column}" for role in ["subject", "object"] for column in _COLUMNS]
-    return [
-        *columns.conditions(*names, reads_tables="columns" in _input_formats()),
-        only_with(["negative_label"], "train_data"),
-    ]
 
 
 def _input_formats():
@@ -221,8 +211,6 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6},
     groups=("Labelled data",),
-    unused=lambda: ["encoding_errors"],
-    conditions=conditions,
     endings=lambda: FORMATS[FLAGS.dataset or "columns"].written,
     epochs=10,
     model_arguments=model_arguments,

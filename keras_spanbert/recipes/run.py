@@ -116,11 +116,9 @@ def _help_text(kind, arguments):
         raise ValueError(f"`--task` must be one of {', '.join(NAMES)}. Received: --task={task}")
     tasks = textwrap.fill(f"Tasks: {', '.join(NAMES)}.", 88)
     head = _HELP.format(program=PROGRAM.name, tasks=tasks, kind=_KINDS[kind].format(task=task))
-    chosen = find_recipe(task)
     # Fine-tuning needs a preset.
-    of_new_models = () if chosen.run else shared_flags.NEW_MODEL_FLAGS
-    unused = [*chosen.unused(), *of_new_models]
-    return head + recipe_flags.help_text(kind, groups(task), unused)
+    of_new_models = () if find_recipe(task).run else shared_flags.NEW_MODEL_FLAGS
+    return head + recipe_flags.help_text(kind, groups(task), of_new_models)
 
 
 def _requested_help(arguments):
@@ -190,6 +188,7 @@ def check_flags(argv: list[str]) -> Recipe:
     set_flags(**unset)
     checks.check()
     output_paths.check()
+    FLAGS.read.clear()
     return chosen
 
 

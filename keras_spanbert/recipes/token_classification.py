@@ -4,7 +4,7 @@ import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import INPUTS, Condition, check_value, matching_files
+from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, Group
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
@@ -59,33 +59,6 @@ def _column_number(flag):
     """Returns the number of the column that a flag gives, `None` for other values."""
     value = FLAGS[flag].value or ""
     return int(value) if value.removeprefix("-").isdecimal() else None
-
-
-def conditions() -> list[Condition]:
-    paths = {name: matching_files(name) for name in INPUTS}
-    has_texts = any(map(_have_texts, paths.values()))
-    has_words = any(found and not _have_texts(found) for found in paths.values())
-    trains_on_words = paths["train_data"] and not _have_texts(paths["train_data"])
-    given = [name for name, found in paths.items() if found]
-    of_texts = "`--{}` applies only to texts in tables (--text_column)"
-    of_words = "`--{}` applies only to files of words"
-    return [
-        *columns.conditions("words_column"),
-        Condition(has_texts, of_texts, ["text_column", "id_column"], ["text_column", *given]),
-        Condition(has_words, of_words, ["words_column"], given),
-        Condition(
-            has_words or FLAGS.train_data or FLAGS.eval_data,
-            "`--{}` applies only to labelled data",
-            ["label_column"],
-            given,
-        ),
-        Condition(
-            trains_on_words,
-            "`--{}` applies only to words in --train_data",
-            ["labels_are_entities"],
-            ["train_data"],
-        ),
-    ]
 
 
 def endings() -> tuple[str, ...]:
@@ -231,8 +204,6 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6},
     groups=("Labelled data",),
-    unused=lambda: ["dataset", "encoding_errors"],
-    conditions=conditions,
     endings=endings,
     learning_rate=5e-5,
     model_arguments=model_arguments,
