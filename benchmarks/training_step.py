@@ -3,6 +3,7 @@
 Measures milliseconds per step of `fit` with the same backbone, optimizer and masks, for
 
     both      `SpanBertPretrainer`: MLM and SBO at the M masked positions;
+    keras_adamw  the same with `keras.optimizers.AdamW`;
     mlm       the peer: the backbone and `keras_hub.layers.MaskedLMHead` at the M positions;
     released  the computation of the released code: MLM at all L positions, SBO at 15 slots for
               each of 18 spans (for L = 512), with weight 0 for unused slots;
@@ -14,16 +15,24 @@ Measures milliseconds per step of `fit` with the same backbone, optimizer and ma
     python benchmarks/training_step.py
     KERAS_BACKEND=jax python benchmarks/training_step.py --variants=both,transformers
     python benchmarks/training_step.py --size tiny --batch_size 2 --length 64  # seconds
+    python benchmarks/training_step.py --grow --size small --length 256 --plot  # step_cost.png
 
 Each variant runs in its own process. The limit is the matrix products of the backbone and of the
 heads with the vocabulary. The column "of rate" shows the FLOP/s of the model relative to those of a
 large matrix product, and "first s" the seconds of the first step, which includes compilation.
+
+`--grow` measures `both` while length, batch size, model size or mask rate grows. The host's time,
+which a faster GPU cannot shorten, is that of 12 layers of 32 units on one thread:
+
+    OMP_NUM_THREADS=1 KERAS_BACKEND=torch python benchmarks/training_step.py --size host \\
+        --vocabulary_size 512 --batch_size 1 --length 16 --steps 60 --variants=both,objective
 """
 
 import argparse
 import json
 import math
 import os
+import pathlib
 import statistics
 import sys
 import time
@@ -35,6 +44,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 VARIANTS = {
     "both": "SpanBertPretrainer, MLM + SBO",
+    "keras_adamw": "the same, Keras's AdamW (peer)",
     "mlm": "only MaskedLMHead (peer)",
     "released": "all positions, 15 slots/span",
     "pytorch": "all positions, plain PyTorch",
@@ -42,7 +52,13 @@ VARIANTS = {
     "objective": "BertForMaskedLM, SBO (peer)",
 }
 IN_PYTORCH = ("pytorch", "transformers", "objective")
-VOCABULARY_SIZE = 28996
+HOST = {"num_layers": 12, "num_heads": 2, "hidden_dim": 32, "intermediate_dim": 64}
+GROWN = {
+    "length": [128, 256, 384, 512],
+    "batch_size": [2, 4, 8, 16],
+    "size": ["tiny", "mini", "small", "base"],
+    "mask_rate": [0.05, 0.15, 0.3, 0.5],
+}
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
 SPAN_SLOTS = 15
 WARM_UP_STEPS = 2
@@ -50,9 +66,11 @@ WARM_UP_STEPS = 2
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", default="base", help="of SpanBertBackbone.SIZES")
+    parser.add_argument("--size", default="base", help="of SpanBertBackbone.SIZES, or host")
+    parser.add_argument("--vocabulary_size", type=int, default=28_996)
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--mask_rate", type=float, default=0.15)
     parser.add_argument("--steps", type=int, default=5, help="timed steps per repeat")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--dtype", default="float32", help="float32 or mixed_bfloat16")
@@ -66,77 +84,107 @@ def main():
     parser.add_argument("--attention_dropout", type=float, help="if it differs from --dropout")
     parser.add_argument("--variants", default="both,mlm,released,pytorch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--grow", action="store_true", help="see above")
+    parser.add_argument("--plot", action="store_true", help="of --grow, to step_cost.png")
     args = parser.parse_args()
     if args.variant:
-        print(json.dumps((measure_pytorch if args.variant in IN_PYTORCH else measure)(args)))
-        return
-
+        return print(json.dumps((measure_pytorch if args.variant in IN_PYTORCH else measure)(args)))
+    print(f"{os.environ['KERAS_BACKEND']}, {args.dtype}, {os.cpu_count()} CPU cores")
+    if args.grow:
+        return grow(args)
     variants = args.variants.split(",")
-    peer = next((v for v in ["mlm", "transformers", "objective"] if v in variants), variants[0])
+    peers = ("mlm", "transformers", "objective", "keras_adamw")
+    peer = next((v for v in peers if v in variants), variants[0])
     results = {variant: [] for variant in variants}
     for _ in range(args.repeats):
         for variant in variants:
             results[variant].append(in_process(__file__, *sys.argv[1:], f"--variant={variant}"))
-
     seconds = {
         variant: statistics.median(s for run in runs for s in run["seconds"])
         for variant, runs in results.items()
     }
-    print(
-        f"{args.size}, {args.batch_size} x {args.length}, V = {VOCABULARY_SIZE}, "
-        f"{os.environ['KERAS_BACKEND']}, {args.dtype}, {results[variants[0]][0]['device']}"
-    )
+    print(f"{args.size}, {args.batch_size} x {args.length}, V = {args.vocabulary_size}")
     columns = f"{'ms':>10}{'sequences/s':>13}{'ratio to peer':>15}{'peak GB':>9}"
     print(f"{'step':<32}{columns}{'first s':>9}{'of rate':>9}")
-    for variant in variants:
-        peak = max(run["peak_bytes"] for run in results[variant]) / 1e9
-        first = statistics.median(run["first"] for run in results[variant])
-        flops, rate = measure_flops(results[variant])
-        share = f"{flops / seconds[variant] / rate:>9.0%}" if flops else ""
+    for variant, runs in results.items():
+        peak = max(run["peak_bytes"] for run in runs) / 1e9
+        first = statistics.median(run["first"] for run in runs)
+        share = ""
+        if "flops" in runs[0]:
+            rate = statistics.median(run["rate"] for run in runs)
+            share = f"{runs[0]['flops'] / seconds[variant] / rate:>9.0%}"
+            share += f"  {runs[0]['flops'] / 1e9:,.0f} GFLOP per step, {rate / 1e9:,.0f} GFLOP/s"
         print(
             f"{VARIANTS[variant]:<32}{1000 * seconds[variant]:>10,.1f}"
             f"{args.batch_size / seconds[variant]:>13.2f}"
             f"{seconds[variant] / seconds[peer]:>15.2f}{peak:>9.2f}{first:>9.1f}{share}"
         )
-    if "both" in results:
-        flops, rate = measure_flops(results["both"])
-        print(
-            f"{flops / 1e9:,.0f} GFLOP per step, {flops / seconds['both'] / 1e9:,.0f} "
-            f"of {rate / 1e9:,.0f} GFLOP/s"
-        )
 
 
-def measure_flops(runs):
-    """Returns the FLOPs per step and the median of the matrix rates measured after the runs."""
-    if "flops" not in runs[0]:
-        return None, None
-    return runs[0]["flops"], statistics.median(run["rate"] for run in runs)
+def grow(args):
+    """Prints, and plots, the time per step and the time of its FLOPs at the rate of a product."""
+    print(f"{'grows':<12}{'to':>8}{'ms':>10}{'ms of FLOPs':>13}{'share':>8}{'GFLOP/s':>10}")
+    rows = []
+    for name, values in GROWN.items():
+        for value in values:
+            run = in_process(__file__, *sys.argv[1:], "--variant=both", f"--{name}={value}")
+            ms = 1e3 * statistics.median(run["seconds"])
+            of_flops = 1e3 * run["flops"] / run["rate"]
+            rows.append((name, str(value), ms, of_flops))
+            print(
+                f"{name:<12}{value:>8}{ms:>10,.0f}{of_flops:>13,.0f}{of_flops / ms:>8.0%}"
+                f"{run['rate'] / 1e9:>10,.0f}",
+                flush=True,
+            )
+    if not args.plot:
+        return
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 7), dpi=110, layout="constrained")
+    for axes, name in zip(figure.subplots(2, 2).ravel(), GROWN):
+        _, values, times, of_flops = zip(*(row for row in rows if row[0] == name))
+        axes.plot(values, times, "o-", label="step")
+        axes.plot(values, of_flops, "--", label="its FLOPs at the rate of a matrix product")
+        axes.set(xlabel=name.replace("_", " "), ylabel="ms", ylim=(0, None))
+        axes.legend()
+    figure.suptitle(
+        f"{os.environ['KERAS_BACKEND']}, {args.dtype}; otherwise {args.size}, "
+        f"{args.batch_size} x {args.length}, mask rate {args.mask_rate}"
+    )
+    figure.savefig(pathlib.Path(__file__).with_name("step_cost.png"))
 
 
 def measure(args):
     """Times the steps of a variant in this process."""
     import keras
-    import tensorflow as tf
+    import numpy as np
+
+    from keras_spanbert.runs import cost
 
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(args.dtype)
     model = build_model(args)
     x, y, weights = build_batch(args)
     del x["padding_mask"]  # The blocks of `train.py` have no padding.
-    dataset = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
-
+    steps = 1 + WARM_UP_STEPS + args.steps  # The first step compiles.
+    x, y, weights = keras.tree.map_structure(
+        lambda array: np.concatenate([array] * steps), (x, y, weights)
+    )
     ends = [time.perf_counter()]
 
-    class Timer(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            float(logs["loss"])  # Waits for the device.
-            ends.append(time.perf_counter())
+    def end_step(batch, logs):
+        float(logs["loss"])  # Waits for the device.
+        ends.append(time.perf_counter())
 
-    steps = 1 + WARM_UP_STEPS + args.steps  # The first step compiles.
-    model.fit(dataset, steps_per_epoch=steps, callbacks=[Timer()], shuffle=False, verbose=0)
-    gpus = tf.config.list_physical_devices("GPU")
-    device = "GPU" if gpus else f"{os.cpu_count()} CPU cores"
-    return {**figures(ends), "device": device, **flops_and_rate(args, model)}
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=end_step)
+    options = {"sample_weight": weights, "callbacks": [callback], "shuffle": False, "verbose": 0}
+    keras.Model.fit(model, x, y, args.batch_size, **options)
+    found = figures(ends)
+    if args.variant == "both":  # The only one whose FLOPs can be counted.
+        M = math.ceil(args.mask_rate * args.length)
+        found["flops"] = cost.step_flops(model, args.batch_size, args.length, M)
+        found["rate"] = matrix_rate(args.dtype.removeprefix("mixed_"))
+    return found
 
 
 def figures(ends):
@@ -149,19 +197,6 @@ def figures(ends):
     }
 
 
-def flops_and_rate(args, model):
-    """Returns the FLOPs of the variant `both`, the only one that `step_flops` can count."""
-    from keras_spanbert.runs import cost
-
-    if args.variant != "both":
-        return {}
-    predictions = math.ceil(0.15 * args.length)
-    return {
-        "flops": cost.step_flops(model, args.batch_size, args.length, predictions),
-        "rate": matrix_rate(args.dtype.removeprefix("mixed_")),
-    }
-
-
 def measure_pytorch(args):
     """Times the steps of a PyTorch variant in this process."""
     step = pytorch_step(args)
@@ -169,7 +204,13 @@ def measure_pytorch(args):
     for _ in range(1 + WARM_UP_STEPS + args.steps):
         step()
         ends.append(time.perf_counter())
-    return {**figures(ends), "device": f"{os.cpu_count()} CPU cores"}
+    return figures(ends)
+
+
+def sizes(args):
+    import keras_spanbert
+
+    return HOST if args.size == "host" else keras_spanbert.SpanBertBackbone.SIZES[args.size]
 
 
 def pytorch_step(args, device="cpu", has_mask=True):
@@ -178,16 +219,13 @@ def pytorch_step(args, device="cpu", has_mask=True):
     import transformers
     from torch.nn import functional
 
-    import keras_spanbert
-
-    sizes = keras_spanbert.SpanBertBackbone.SIZES[args.size]
-    H = sizes["hidden_dim"]
+    H = sizes(args)["hidden_dim"]
     config = transformers.BertConfig(
-        vocab_size=VOCABULARY_SIZE,
+        vocab_size=args.vocabulary_size,
         hidden_size=H,
-        num_hidden_layers=sizes["num_layers"],
-        num_attention_heads=sizes["num_heads"],
-        intermediate_size=sizes["intermediate_dim"],
+        num_hidden_layers=sizes(args)["num_layers"],
+        num_attention_heads=sizes(args)["num_heads"],
+        intermediate_size=sizes(args)["intermediate_dim"],
         max_position_embeddings=args.length,
         hidden_dropout_prob=args.dropout,
         attention_probs_dropout_prob=attention_dropout(args),
@@ -201,7 +239,7 @@ def pytorch_step(args, device="cpu", has_mask=True):
         *(torch.nn.Linear(2 * H + 200, H), torch.nn.GELU(), torch.nn.LayerNorm(H, 1e-12)),
         *(torch.nn.Linear(H, H), torch.nn.GELU(), torch.nn.LayerNorm(H, 1e-12)),
     ).to(device)
-    bias = torch.nn.Parameter(torch.zeros(VOCABULARY_SIZE, device=device))
+    bias = torch.nn.Parameter(torch.zeros(args.vocabulary_size, device=device))
     parameters = [*bert.parameters(), *positions.parameters(), *mlp.parameters(), bias]
     # Faster on a GPU. PyTorch chooses by itself on other devices.
     is_fused = True if device == "cuda" else None
@@ -263,15 +301,20 @@ def build_model(args):
     import keras_spanbert
 
     backbone = keras_spanbert.SpanBertBackbone(
-        vocabulary_size=VOCABULARY_SIZE,
+        vocabulary_size=args.vocabulary_size,
         max_sequence_length=args.length,
         dropout=args.dropout,
         attention_dropout=attention_dropout(args),
         rematerialize=args.rematerialize,
-        **keras_spanbert.SpanBertBackbone.SIZES[args.size],
+        **sizes(args),
     )
-    if args.variant == "both":
+    optimizer = keras_spanbert.AdamW()
+    if args.variant in ("both", "keras_adamw"):
         model = keras_spanbert.SpanBertPretrainer(backbone)
+        if args.variant == "keras_adamw":
+            settings = {"weight_decay": 0.01, "epsilon": 1e-8, "global_clipnorm": 1.0}
+            optimizer = keras.optimizers.AdamW(1e-4, **settings)
+            optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     else:
         mlm_head = keras_hub.layers.MaskedLMHead(
             token_embedding=backbone.token_embedding,
@@ -293,9 +336,9 @@ def build_model(args):
             outputs["sbo"] = sbo_head(sequence_output, *spans.values())
         model = keras.Model(inputs, outputs)
     model.compile(
-        optimizer=keras_spanbert.AdamW(),
+        optimizer=optimizer,
         loss="auto"
-        if args.variant == "both"
+        if args.variant in ("both", "keras_adamw")
         else {
             name: keras.losses.SparseCategoricalCrossentropy(
                 from_logits=True, reduction="mean_with_sample_weight"
@@ -317,13 +360,14 @@ def build_batch(args):
     import keras_spanbert
 
     masking = keras_spanbert.SpanMasking(
-        vocabulary_size=VOCABULARY_SIZE,
+        vocabulary_size=args.vocabulary_size,
         mask_token_id=MASK,
-        continuation_token_ids=range(MASK + 1, MASK + 1 + VOCABULARY_SIZE // 5),
+        mask_rate=getattr(args, "mask_rate", 0.15),
+        continuation_token_ids=range(MASK + 1, MASK + 1 + args.vocabulary_size // 5),
         special_token_ids=(PAD, CLS, SEP, MASK),
     )
     shape = args.batch_size, args.length
-    tokens = np.random.default_rng(0).integers(MASK + 1, VOCABULARY_SIZE, shape, np.int32)
+    tokens = np.random.default_rng(0).integers(MASK + 1, args.vocabulary_size, shape, np.int32)
     tokens[:, 0], tokens[:, -1] = CLS, SEP
     # On PyTorch, `np.array` does not work on tensors on a GPU.
     masks = {

@@ -30,7 +30,7 @@ ONCE = (
     "tasks/test_datasets.py", "tasks/test_mistakes.py",
     "tasks/token_classification/test_serving.py",
     "tasks/token_classification/test_spans.py", "test_arguments.py", "test_benchmarks_*.py",
-    "test_compiled_step.py", "test_demo.py", "test_docs.py", "test_files.py",
+    "test_demo.py", "test_docs.py", "test_files.py",
     "test_floors.py", "test_optional.py", "test_package.py", "test_runner.py",
     "test_spacy.py", "test_stores.py", "text",
 )  # fmt: skip

@@ -10,6 +10,7 @@ import sys
 import zipfile
 
 import pytest
+from processes import run_python
 
 ROOT = pathlib.Path(__file__).parent.parent
 TIMEOUT = 180
@@ -95,6 +96,15 @@ def test_command_errors_start_with_its_name(run):
         done = run(command, "no/such/preset", "to")
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         assert done.stderr.startswith(f"{command}: ") and "no/such/preset" in done.stderr
+
+
+def test_import_adds_less_than_half_a_second_to_keras_hub():
+    program = (
+        "import time, keras_hub; t = time.process_time(); import keras_spanbert; "
+        "print(time.process_time() - t)"
+    )
+    out, _ = run_python("-c", program)
+    assert float(out.split()[-1]) < 0.5
 
 
 def test_spacy_finds_the_component_without_loading_a_backend(site, tmp_path):
