@@ -11,10 +11,8 @@ mechanisms that save the host's time: graphs of compiled layers, and calls of la
     python benchmarks/gpu.py --part=2     # one of them
     python benchmarks/gpu.py --size=tiny --length=64 --device=cpu --steps=2  # tries it out
 
-Each measurement has a process of its own. The processes of a part take turns: all are started, then
-each runs a window of steps while the others wait. If they do not fit into the card's memory
-together, use `--library`. TensorFlow is not needed. If a backend or `transformers` is not
-installed, its measurements fail with a message. Batches are masked before the first step.
+Each measurement has a process of its own. TensorFlow is not needed. If a backend or `transformers`
+is not installed, its measurements fail with a message. Batches are masked before the first step.
 
 Without a card, XLA's compilers estimate the step of JAX or of keras-hub on JAX: `pip install
 libtpu` for a TPU v5e, `pip install "jax[cuda12]"` for an H200.
@@ -31,7 +29,6 @@ others, and by the layers that made the operations, of which the ten largest are
 import argparse
 import collections
 import contextlib
-import ctypes
 import functools
 import itertools
 import json
@@ -41,8 +38,6 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 
 # Peak TFLOP/s of dense bfloat16 products by words in the GPU's name. The first match is used.
@@ -76,7 +71,7 @@ def main():
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--steps", type=int, default=10, help="in each of three timed windows")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
-    parser.add_argument("--part", type=int, help="run one part, counted from 1")
+    parser.add_argument("--part", type=int, nargs="+", help="of the parts, counted from 1")
     parser.add_argument("--library", choices=[*BACKENDS, *PEERS], help="run one library")
     parser.add_argument("--peak", type=float, help="TFLOP/s in bfloat16, for unknown GPUs")
     parser.add_argument("--compile", choices=["tpu", "gpu"], help="only compile, see above")
@@ -96,12 +91,13 @@ def main():
     peak = args.peak or next(known, None)
     print(card)
     step_ms = {}
-    for number, (title, cases) in enumerate(measurements(args.size), start=1):
-        if args.part not in (None, number):
-            continue
+    titles = measurements(args.size)
+    for number in args.part or range(1, len(titles) + 1):
+        title, cases = titles[number - 1]
         print(f"{number}. {title}", flush=True)
         cases = [complete(c, args, card) for c in cases if args.library in (None, c["library"])]
-        for case, row in zip(cases, measure_in_turns(cases)):
+        for case in cases:
+            row = measure_in_process(case)
             print(f"  {describe(case):<62}{format_row(row, peak)}", flush=True)
             step_ms[json.dumps(case, sort_keys=True)] = row.get("step_ms")
     print_ratios({case: ms for case, ms in step_ms.items() if ms})
@@ -154,72 +150,31 @@ def complete(case, args, card):
 
 
 def gpu_name():
-    """Returns the name of the first GPU as given by its driver, or `None` without a GPU."""
+    """Returns the name of the first GPU, or `None` without a GPU."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+        return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[0]
+    except (OSError, IndexError):
         return None
-    name, count = ctypes.create_string_buffer(256), ctypes.c_int()
-    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        return None
-    return None if cuda.cuDeviceGetName(name, 256, 0) else name.value.decode()
 
 
-def measure_in_turns(cases):
-    """Returns the results of cases. Their windows of steps run in turns."""
-    measurements = [Measurement(case) for case in cases]
-    while any(measurement.row is None for measurement in measurements):
-        for measurement in measurements:
-            if measurement.row is None:
-                measurement.next_window()
-    return [measurement.row for measurement in measurements]
-
-
-class Measurement:
-    """A process that runs the steps of a case, and pauses after the warm-up and each window.
-
-    Attributes:
-        row: the result, or the error, or `None` until the process ends.
-    """
-
-    def __init__(self, case):
-        backend = "jax" if case["library"].endswith("jax") else "torch"
-        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        # Otherwise JAX takes most of the memory at the start.
-        environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-        if case["card"] == "CPU":
-            environment |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-        self._errors = tempfile.TemporaryFile("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, PROGRAM, f"--case={json.dumps(case)}"], env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-        )  # fmt: skip
-        self._read()
-
-    def next_window(self):
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        self._read()
-
-    def _read(self):
-        """Blocks until the process pauses or ends."""
-        timer = threading.Timer(TIMEOUT, self._process.kill)
-        timer.start()
-        answers = (line for line in self._process.stdout if line.startswith("{"))
-        self.row = json.loads(next(answers, "null"))
-        timer.cancel()
-        if self.row is None:
-            self.row = {"error": self._error(self._process.wait())}
-        elif self.row == {}:
-            self.row = None
-            return
-        with self._process, self._errors:
-            pass
-
-    def _error(self, code):
-        self._errors.seek(0)
-        lines = self._errors.read().strip().splitlines() or [f"exit {code}"]
-        return lines[-1] if code >= 0 else f"killed, or took more than {TIMEOUT} seconds"
+def measure_in_process(case):
+    """Returns the result of a case, or the error, from a process of its own."""
+    backend = "jax" if case["library"].endswith("jax") else "torch"
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    # Otherwise JAX takes most of the memory at the start.
+    environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    if case["card"] == "CPU":
+        environment |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, PROGRAM, f"--case={json.dumps(case)}"]
+    options = {"env": environment, "capture_output": True, "text": True, "timeout": TIMEOUT}
+    try:
+        done = subprocess.run(command, **options)
+        return json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {TIMEOUT} seconds"}
+    except (IndexError, ValueError):
+        return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
 
 
 # === Output ===
@@ -267,11 +222,7 @@ def print_ratios(step_ms):
 
 
 def measure(case):
-    """Returns times, FLOPs, memory and compilations of a case's steps.
-
-    After the warm-up, and after each window but the last, the process prints `{}` and waits for a
-    line of input.
-    """
+    """Returns times, FLOPs, memory and compilations of a case's steps."""
     import keras
 
     from keras_spanbert.runs import cost
@@ -339,15 +290,12 @@ class Clock:
         self._count = count_compilations()
 
     def step(self, number, loss):
-        """Records the end of a step, counted from 0, and waits for the next turn."""
+        """Records the end of a step, counted from 0."""
         if number and number + 1 not in self.ends:
             return
         float(loss)
         self.seconds.append(time.perf_counter() - self.started)
         self.compilations.append(self._count())
-        if number + 1 in self.ends[:-1]:
-            print("{}", flush=True)
-            sys.stdin.readline()
         self.started = time.perf_counter()
 
     def figures(self):

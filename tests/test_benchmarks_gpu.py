@@ -1,4 +1,4 @@
-"""The GPU benchmark: a CPU without TensorFlow, stand-ins for a GPU's tensors, turns, estimates."""
+"""The GPU benchmark: a CPU without TensorFlow, stand-ins for a GPU's tensors, estimates."""
 
 import argparse
 import os
@@ -54,34 +54,6 @@ def test_batches_and_the_peer_accept_what_a_gpu_gives(monkeypatch):
     for part in training_step.build_batch(case):
         assert all(isinstance(array, np.ndarray) for array in part.values())
     assert np.isfinite(float(training_step.pytorch_step(case)()))
-
-
-STEPS = """\
-import json, pathlib, sys
-case = json.loads(sys.argv[1].removeprefix("--case="))
-log = pathlib.Path(__file__).with_name("log.txt")
-for turn in range(3):
-    log.open("a").write(case["library"] + " ")
-    print("noise", "{}", sep="\\n", flush=True)
-    sys.stdin.readline()
-    if case["library"] == "transformers" and turn == 1:
-        raise RuntimeError("out of memory")
-print(json.dumps({"step_ms": 1.0}))
-"""
-
-
-@pytest.mark.once("torch")
-def test_libraries_run_in_turns(tmp_path, monkeypatch):
-    import gpu
-
-    (tmp_path / "steps.py").write_text(STEPS)
-    monkeypatch.setattr(gpu, "PROGRAM", tmp_path / "steps.py")
-    cases = [{"library": name, "card": "CPU"} for name in ["torch", "transformers", "jax"]]
-    torch, transformers, jax = gpu.measure_in_turns(cases)
-    assert torch == jax == {"step_ms": 1.0}
-    assert transformers == {"error": "RuntimeError: out of memory"}
-    order = (tmp_path / "log.txt").read_text().split()
-    assert order == 2 * ["torch", "transformers", "jax"] + ["torch", "jax"]
 
 
 @pytest.mark.once("torch")
