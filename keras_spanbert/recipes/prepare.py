@@ -52,7 +52,7 @@ def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     corpora.check()
     for name in ["export", "resume"]:
-        checks.check_value(name, not FLAGS[name].present, "left out with --task=prepare")
+        checks.check_value(name, not FLAGS[name].value, "left out with --task=prepare")
     if FLAGS.beam_runner:
         check_installed("apache_beam", f"--beam_runner={FLAGS.beam_runner}")
     if FLAGS.beam_runner == "DaskRunner":

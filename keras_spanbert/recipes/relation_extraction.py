@@ -51,18 +51,13 @@ def check() -> None:
     columns.check(DATASETS)
     for name in ["subject_columns", "object_columns"]:
         check_value(name, len(FLAGS[name].value) == 2, "two columns, for the start and the end")
+    found = _formats([path for name in INPUTS for path in matching_files(name)])
     if FLAGS.feature_mode not in (None, "text"):  # It needs types.
-        found = _input_formats()
         are_named = FLAGS.subject_type_column and FLAGS.object_type_column
         rule = "text without --subject_type_column and --object_type_column"
         check_value("feature_mode", "columns" not in found or are_named, rule)
         rule = "text with SemEval-2010 Task 8, which has no types"
         check_value("feature_mode", "semeval2010" not in found, rule)
-
-
-def _input_formats():
-    """Returns the formats of the files that the flags name."""
-    return _formats([path for name in INPUTS for path in matching_files(name)])
 
 
 def _formats(paths):

@@ -116,9 +116,10 @@ def _help_text(kind, arguments):
         raise ValueError(f"`--task` must be one of {', '.join(NAMES)}. Received: --task={task}")
     tasks = textwrap.fill(f"Tasks: {', '.join(NAMES)}.", 88)
     head = _HELP.format(program=PROGRAM.name, tasks=tasks, kind=_KINDS[kind].format(task=task))
-    # Fine-tuning needs a preset.
-    of_new_models = () if find_recipe(task).run else shared_flags.NEW_MODEL_FLAGS
-    return head + recipe_flags.help_text(kind, groups(task), of_new_models)
+    # Fine-tuning needs a preset, and other recipes do not predict.
+    fine_tunes = find_recipe(task).run is None
+    unused = shared_flags.NEW_MODEL_FLAGS if fine_tunes else ["predict_data", "predictions"]
+    return head + recipe_flags.help_text(kind, groups(task), unused)
 
 
 def _requested_help(arguments):

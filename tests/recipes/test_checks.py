@@ -159,7 +159,6 @@ PAIRS = "--objectives=mlm,nsp"
         (WORDS, ["--train_data=a.conll", "--quoted_tsv"], ["`--quoted_tsv` must be left out unle"]),
         (WORDS, ["--predict_data=a.conll"], ["--predictions must be given together"]),
         (CHOICES, ["--dataset=rte"], ["`--dataset` must be one of swag, codah"]),
-        (CHOICES, ["--dataset=codah", "--question_column=q"], ["`--question_column` must be left"]),
         (CHOICES, ["--text_column=q"], ["`--text_column` must be left out; use --question_column"]),
         (CHOICES, ["--choice_columns="], ["`--choice_columns` must be one or more columns"]),
         (CHOICES, ["--eval_data=a.txt"], ["must end in .csv, .tsv", "a.txt"]),
