@@ -99,7 +99,7 @@ def test_help_explains_common_flags_of_a_task_and_names_the_others(task, get_hel
     assert ("predict_data" in names) == (task not in ("pretrain", "prepare"))
     unlabelled = ("pretrain", "prepare", "question_answering", "coreference")
     assert ("label_column" in names) == (task not in unlabelled)
-    assert ("size" in names) == (task == "pretrain")
+    assert ("size" in names) == (task in ("pretrain", "prepare"))
     assert "beta_2" not in names_in(explained)
     others = own_group("coreference" if task != "coreference" else "question_answering")
     assert not {flag.name for flag in own_flags(others)} & set(names)
