@@ -13,11 +13,10 @@ from keras_spanbert.data.examples import (
     check,
     check_label,
     check_not_empty,
-    check_text,
     field,
     write_lines,
 )
-from keras_spanbert.data.tables import read_table
+from keras_spanbert.data.tables import read_rows
 from keras_spanbert.data.text_files import read_json, read_json_lines
 from keras_spanbert.files import ending
 
@@ -152,7 +151,7 @@ class ChoiceBenchmark:
 
 def choice_example(
     place: str,
-    name: str,
+    id: str,
     prompt: str | tuple[str, str],
     choices: Sequence[str],
     label,
@@ -168,7 +167,6 @@ def choice_example(
     blank.
     """
     texts = [prompt] if isinstance(prompt, str) else prompt
-    check_text(place, prompt=texts, choices=choices)
     check(any(text.strip() for text in texts), place, "a question must not be empty", prompt)
     check(len(choices) > 1, place, "there must be two or more choices", choices)
     are_filled = allow_empty or all(choice.strip() for choice in choices)
@@ -188,17 +186,16 @@ def choice_example(
     number = known.get(str(label)) if type(label) in (int, str) else None
     is_right = label is None or number is not None
     check(is_right, place, f"a label must be a choice's {', or '.join(rules)}", label)
-    return {"id": name, "prompt": prompt, "choices": list(choices), "label": number}
+    return {"id": id, "prompt": prompt, "choices": list(choices), "label": number}
 
 
 def _read_table(path, needs_labels, prompt, choices, id="", **format):
     """Yields the questions of a table. `prompt` names one column or a pair of columns."""
     is_pair = not isinstance(prompt, str)
     columns = [*filter(None, [id]), *(prompt if is_pair else [prompt]), *choices]
-    optional = [""]  # SWAG's column of row numbers has no name.
-    (columns if needs_labels else optional).append("label")
-    for place, row in read_table(path, columns, optional, **format):
-        name = row.get(id) if id else row.get("") or None
+    columns += ["label"] if needs_labels else []
+    for place, row in read_rows(path, columns, **format):
+        name = row.get(id) or None  # SWAG's column of row numbers has no name.
         texts = tuple(row[column] for column in prompt) if is_pair else row[prompt]
         yield place, name, texts, [row[choice] for choice in choices], row.get("label")
 

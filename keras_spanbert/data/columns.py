@@ -5,11 +5,21 @@ from collections.abc import Sequence
 from keras_spanbert.data.choices import choice_example
 from keras_spanbert.data.conll import check_tag, to_iob2
 from keras_spanbert.data.examples import check, check_known, warn_left_out
-from keras_spanbert.data.tables import is_blank, read_examples
+from keras_spanbert.data.tables import (
+    as_id,
+    as_optional_text,
+    as_span,
+    as_strings,
+    as_text,
+    check_not_printed,
+    is_blank,
+    label_of,
+    read_examples,
+    refuse,
+)
 from keras_spanbert.data.tacred import example_of_text, relation_example
 
-# The label of SNLI's pairs on which the annotators did not agree, and its other labels.
-_NO_AGREEMENT = "-"
+# Labels of SNLI. Its pairs on which the annotators did not agree have the label "-".
 _INFERENCE = {"entailment", "neutral", "contradiction"}
 
 
@@ -78,39 +88,32 @@ def read_texts(
             f"label_separator={label_separator!r}, is_regression={is_regression}"
         )
 
-    skipped, undecided = [], []  # Places.
+    places = {}  # The first place of each label.
+    skipped = []  # Places.
 
-    def check_agreement(place, labels):  # The row has the label `-`.
-        if not _INFERENCE.isdisjoint(labels):
-            raise ValueError(
-                f"{place}: in SNLI and MultiNLI, the label `-` means that the annotators did not "
-                'agree on one. `skip_label="-"` (--skip_label=-) leaves such rows out. Received: '
-                "'-'"
-            )
+    def build(example, place):
+        if skip_label is not None and example["label"] == skip_label:
+            skipped.append(place)
+            return None if needs_labels else {**example, "label": None}
+        if label_separator is None:
+            places.setdefault(example["label"], place)
+        return example
 
-    def example(row):
-        value = row.cells.get(label)
-        value = str(value) if type(value) is int else value
-        value = value.strip() if isinstance(value, str) else None
-        if value is not None and value == skip_label:
-            skipped.append(row.place)
-            if needs_labels:
-                return None
-            row.cells[label] = None
-        elif value == _NO_AGREEMENT and label_separator is None:
-            undecided.append(row.place)
-            check_agreement(row.place, labels or ())
-        return {
-            "id": row.id(id),
-            "text": row.text(text),
-            "text_pair": text_pair and row.text(text_pair, may_be_empty=True),
-            "label": row.label(label, needs_labels, labels, is_regression, label_separator),
-        }
-
-    columns = [text, text_pair, id]
-    examples = read_examples(paths, example, columns, label, needs_labels, quoted)
-    if undecided:
-        check_agreement(undecided[0], {example["label"] for example in examples})
+    columns = {
+        "id": (id, as_id),
+        "text": (text, as_text),
+        "text_pair": (text_pair, as_optional_text),
+        "label": (
+            label,
+            label_of(needs_labels, labels, is_regression, label_separator, skip_label),
+        ),
+    }
+    examples = read_examples(paths, columns, build, None if needs_labels else label, quoted)
+    if "-" in places and not _INFERENCE.isdisjoint(places):
+        raise ValueError(
+            f"{places['-']}: in SNLI and MultiNLI, the label `-` means that the annotators did not "
+            "agree on one. `skip_label=\"-\"` (--skip_label=-) leaves such rows out. Received: '-'"
+        )
     if skipped and needs_labels:
         warn_left_out(skipped, "row", f"with the label {skip_label}")
     return examples
@@ -160,18 +163,19 @@ def read_relations(
     ```
     """
 
-    def example(row):
-        spans = [tuple(map(row.integer, span)) for span in [subject, object]]
-        more = {
-            "subj_type": subject_type and row.text(subject_type, may_be_empty=True),
-            "obj_type": object_type and row.text(object_type, may_be_empty=True),
-            "relation": row.label(relation, needs_labels, relations),
-        }
-        words = example_of_text(row.id(id), row.text(text), *spans, place=row.place, **more)
-        return relation_example(words, row.place, needs_labels)
+    def build(example, place):
+        return relation_example(example_of_text(**example, place=place), place, needs_labels)
 
-    columns = [text, *subject, *object, subject_type, object_type, id]
-    return read_examples(paths, example, columns, relation, needs_labels, quoted)
+    columns = {
+        "id": (id, as_id),
+        "text": (text, as_text),
+        "subject": (tuple(subject), as_span),
+        "object": (tuple(object), as_span),
+        "subj_type": (subject_type, as_optional_text),
+        "obj_type": (object_type, as_optional_text),
+        "relation": (relation, label_of(needs_labels, relations)),
+    }
+    return read_examples(paths, columns, build, None if needs_labels else relation, quoted)
 
 
 def read_choices(
@@ -214,26 +218,30 @@ def read_choices(
     )
     ```
     """
-    names = [choices] if isinstance(choices, str) else list(choices)
+    is_list = isinstance(choices, str)
 
-    def example(row):
-        prompt = row.text(question, may_be_empty=True)
-        prompt = (row.text(context), prompt) if context else prompt
-        if isinstance(choices, str):
-            rule = "be a list of strings; for one column per choice, name two or more columns"
-            row.check_not_printed(choices)
-            row.check(not isinstance(row.cells[choices], str), choices, rule, row.cells[choices])
-            texts = row.strings(choices)
-        else:
-            texts = [row.text(name, may_be_empty=True) for name in names]
-            while texts and not texts[-1].strip():
-                texts.pop()
-        answer = row.cells.get(label)
-        return choice_example(row.place, row.id(id), prompt, texts, answer, needs_labels)
+    def as_choices(value):
+        if is_list and isinstance(value, str):
+            check_not_printed(value)
+            refuse("be a list of strings; for one column per choice, name two or more", value)
+        texts = as_strings([cell or "" for cell in value] if isinstance(value, list) else value)
+        while not is_list and texts and is_blank(texts[-1]):
+            texts.pop()
+        return texts
 
-    return read_examples(
-        paths, example, [question, *names, context, id], label, needs_labels, quoted
-    )
+    def build(example, place):
+        question, context = example.pop("question"), example.pop("context")
+        prompt = question if context is None else (context, question)
+        return choice_example(place, prompt=prompt, needs_labels=needs_labels, **example)
+
+    columns = {
+        "id": (id, as_id),
+        "question": (question, as_optional_text),
+        "context": (context, as_text),
+        "choices": (choices if is_list else tuple(choices), as_choices),
+        "label": (label, lambda value: value),
+    }
+    return read_examples(paths, columns, build, None if needs_labels else label, quoted)
 
 
 def read_words(
@@ -273,19 +281,28 @@ def read_words(
     ```
     """
 
-    def example(row):
-        texts, found = row.strings(words), None
-        row.check(texts and not any(map(is_blank, texts)), words, "have words", texts)
-        if needs_labels or row.cells.get(tags):
-            found = [tag.strip() for tag in row.strings(tags, are_labels=True)]
-            rule = f"have a tag for each of the {len(texts)} words"
-            row.check(len(found) == len(texts), tags, rule, found)
+    def build(example, place):
+        found = example["tags"]
+        if found is not None:
+            size = len(example["words"])
+            rule = f"`{tags}` must have a tag for each of the {size} words"
+            check(len(found) == size, place, rule, found)
             for tag in found:
-                check_tag(tag, types, row.place, entities)
-            found = to_iob2(found) if entities else found
-        return {"words": texts, "tags": found}
+                check_tag(tag, types, place, entities)
+            example["tags"] = to_iob2(found) if entities else found
+        return example
 
-    return read_examples(paths, example, [words], tags, needs_labels, quoted)
+    def as_words(value):
+        found = as_strings(value)
+        return found if found and not any(map(is_blank, found)) else refuse("have words", value)
+
+    def as_tags(value):
+        if not needs_labels and not value:
+            return None
+        return [tag.strip() for tag in as_strings(value, are_labels=True)]
+
+    columns = {"words": (words, as_words), "tags": (tags, as_tags)}
+    return read_examples(paths, columns, build, None if needs_labels else tags, quoted)
 
 
 def read_entities(
@@ -316,28 +333,30 @@ def read_entities(
     ```
     """
 
-    def example(row):
-        content = row.text(text)
-        rule = "be a list of {start, end, label}, which only .jsonl files can hold"
-        row.check(not isinstance(row.cells[entities], str), entities, rule, row.cells[entities])
-        given = row.cells[entities]
-        is_list = isinstance(given, list)
-        size = len(content)
-        rule = f"be a list of {{start, end, label}}, in characters of the text, which has {size}"
-        for entity in given if is_list else [given]:
-            span = entity if is_list and isinstance(entity, dict) else {}
-            start, end, kind = (span.get(key) for key in ["start", "end", "label"])
-            is_right = type(start) is int and type(end) is int and 0 <= start < end <= size
-            is_right = is_right and isinstance(kind, str) and kind.strip()
-            row.check(is_right, entities, rule, entity)
-        found = [{**entity, "label": entity["label"].strip()} for entity in given]
-        last_end, place = 0, row.place
-        for entity in sorted(found, key=lambda entity: entity["start"]):
+    def as_entities(value):
+        if isinstance(value, str):
+            refuse("be a list of {start, end, label}, which only .jsonl files can hold", value)
+        for entity in value if isinstance(value, list) else [value]:
+            start, end, kind = (
+                entity.get(key) if isinstance(value, list) and isinstance(entity, dict) else None
+                for key in ["start", "end", "label"]
+            )
+            are_right = type(start) is type(end) is int and isinstance(kind, str) and kind.strip()
+            if not are_right:
+                refuse("be a list of {start, end, label}", entity)
+        return [{**entity, "label": entity["label"].strip()} for entity in value]
+
+    def build(example, place):
+        content, last_end = example["text"], 0
+        for entity in sorted(example["entities"], key=lambda entity: entity["start"]):
             start, end = entity["start"], entity["end"]
+            rule = f"an entity must be in the text, which has {len(content)} characters"
+            check(0 <= start < end <= len(content), place, rule, entity)
             check(last_end <= start, place, "an entity must not overlap another one", entity)
             check(content[start:end].strip(), place, "an entity must not be blank", entity)
             check_known(place, "the label of an entity", entity["label"], types)
             last_end = end
-        return {"id": row.id(id), "text": content, "entities": found, "place": row.place}
+        return {**example, "place": place}
 
-    return read_examples(paths, example, [text, id], entities, needs_labels=True)
+    columns = {"id": (id, as_id), "text": (text, as_text), "entities": (entities, as_entities)}
+    return read_examples(paths, columns, build)

@@ -3,7 +3,7 @@
 import itertools
 
 from keras_spanbert.checks import is_integer
-from keras_spanbert.data.examples import check, check_text, field
+from keras_spanbert.data.examples import check, field
 
 # Optional keys with clusters.
 _CLUSTERS = ("clusters", "predicted_clusters")
@@ -22,8 +22,7 @@ def check_document(document: dict, place: str = "document") -> int:
     Raises:
         ValueError: if `doc_key` or `sentences` is missing, a value has the wrong
             type, `speakers`, `sentence_map` or `subtoken_map` differs from the
-            text in length, a mention is not in the text, or text has a lone
-            surrogate.
+            text in length, or a mention is not in the text.
 
     Example:
     ```python
@@ -36,7 +35,7 @@ def check_document(document: dict, place: str = "document") -> int:
             f"{place}: a document must be a dict with `sentences`. Received: {document!r:.80}, of "
             f"type {type(document).__name__}"
         )
-    check_text(place, doc_key=[field(document, "doc_key", place, str)])
+    field(document, "doc_key", place, str)
     wanted = _lengths(document, "sentences", place)
     lengths = _lengths(document, "speakers", place) if "speakers" in document else wanted
     pairs = itertools.zip_longest(lengths, wanted, fillvalue="no list")
@@ -122,7 +121,6 @@ def _lengths(document, name, place):
     for i, strings in enumerate(lists):
         is_list = isinstance(strings, list) and all(isinstance(item, str) for item in strings)
         check(is_list, place, f"`{name}` must be lists of strings", strings, f"{name}[{i}]=")
-        check_text(place, **{name: strings})
     return [*map(len, lists)]
 
 

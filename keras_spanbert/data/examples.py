@@ -7,7 +7,6 @@ import os
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_path, check_paths
-from keras_spanbert.text.strings import replace_surrogates
 from keras_spanbert.wording import format_count
 
 
@@ -32,19 +31,6 @@ def check_label(place: str, label, needs_label: bool, name: str = "a label") -> 
         raise ValueError(
             f"{place}: an example for training or scoring must have {name}. Received: none"
         )
-
-
-def check_text(place: str, **texts) -> None:
-    """Raises a `ValueError` if a string in one of the lists `texts` has a lone surrogate."""
-    for name, values in texts.items():
-        for value in values:
-            clean = replace_surrogates(value)
-            if clean is not value:
-                at = next(i for i, (a, b) in enumerate(zip(value, clean)) if a != b)
-                raise ValueError(
-                    f"{place}: text must have no lone surrogates, which are halves of characters. "
-                    f"Received: {value[at]!r} at character {at} of `{name}`"
-                )
 
 
 def check_not_empty(examples: list, paths, name: str = "examples") -> list:

@@ -16,7 +16,7 @@ from keras_spanbert.data.examples import (
     warn_left_out,
     write_lines,
 )
-from keras_spanbert.data.tables import read_table
+from keras_spanbert.data.tables import read_rows
 from keras_spanbert.metrics.glue import CLASSES, task_name
 
 _Columns = collections.namedtuple("_Columns", ["text", "text_pair", "label", "id"])
@@ -106,7 +106,7 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
             if not found:
                 raise ValueError(f"{one} must contain {' or '.join(names)}. Received: no such file")
             file = stores.join(one, found[0])
-        for place, row in read_table(file, filter(None, columns), header=header, short=short):
+        for place, row in read_rows(file, filter(None, columns), header=header, short=short):
             example = {name: column and row[column] for name, column in columns._asdict().items()}
             if columns.id is None:
                 example["id"] = str(len(examples))

@@ -1,252 +1,150 @@
-"""Reads and checks files of rows and columns."""
+"""Reads CSV, TSV and JSON lines. A reader is a dict of columns and functions of their cells."""
 
-import collections
 import csv
-import dataclasses
+import itertools
 import logging
 import math
-import os
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from keras_spanbert.checks import check_paths
-from keras_spanbert.data.examples import (
-    as_number,
-    check,
-    check_ids,
-    check_known,
-    check_label,
-    check_text,
-)
+from keras_spanbert.data.examples import as_number, check, check_not_empty
 from keras_spanbert.data.text_files import read_json_lines, read_lines
 from keras_spanbert.files import ending
 
-# Python limits the size of a cell to 131,072 characters, for the whole process.
-_LIMIT_LOCK = threading.Lock()
-_NO_LIMIT = 2**31 - 1
-
-_TABLES = {".csv": ",", ".tsv": "\t"}
-_JSON_LINES = (".jsonl", ".jsonlines")
-# The endings of files that `read_examples` reads.
-ENDINGS = tuple(f"{kind}{gz}" for kind in [*_TABLES, *_JSON_LINES] for gz in ["", ".gz"])
+# The endings of files, with the delimiter of cells, `None` for JSON lines.
+_KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": None, ".jsonlines": None}
+ENDINGS = tuple(f"{kind}{gz}" for kind in _KINDS for gz in ["", ".gz"])
 _HINT = " (an argument, or a flag such as --text_column, can give another name)"
-_QUOTED_HINT = ". For cells in quotes, use quoted=True (--quoted_tsv)"
-_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
-_SEVERAL = " (for several labels per row, set `label_separator` or --multi_label)"
-_NOT_PRINTED = (
-    "not be a list printed as text. Lists need a .jsonl file; from pandas, "
-    'DataFrame.to_json("a.jsonl", orient="records", lines=True) writes it'
-)
-# Lists as Python, NumPy, JSON and R print them. Before matching, each quoted text is replaced with
-# `'`, the beginning of a call with `[`, and a value without quotes with nothing.
-_STRING = re.compile(r"'(?:[^'\\]|\\.)*'" r'|"(?:[^"\\]|\\.)*"', re.DOTALL)
-_CALL = re.compile(r"\b(?:array|c|frozenset|list|np\.str_|set|tuple)\(")
-_VALUE = re.compile(r"\bdtype=|\b(?:object|None|nan|null|NA)\b|\.\.\.")
-# Words such as `("Yes")` and `[ "Yes" , "No" ]` are not lists.
-_LIST_OF_STRINGS = re.compile(
-    r"(?!\(\s*'\s*\)$|\[\s+'\s+\]$|.*\s,)[\[({][\s,\[\](){}]*'[\s,'\[\](){}]*[\])}]", re.DOTALL
-)
-_EMPTY_LIST = re.compile(r"\[\]|\(\)|\{\}|(?:set|list)\(\)|array\(\[\].*\)|character\(0\)")
-# Numbers, or names without quotes.
-_LIST_OF_OTHERS = re.compile(r"\[[-\s]*\d[-\s\d.,]*\]|\[[^\s\[\]][^\[\]]*,[^\[\]]*[^\s\[\]]\]")
+_QUOTED = "If the program that wrote the table quoted its cells, use quoted=True (--quoted_tsv)"
+# Lists of strings as pandas writes them, and any list in brackets.
+_PRINTED = re.compile(r"""\[+(np\.str_\()?['"].*\]|c?\(['"].*,.*\)|\{['"].*\}|\[\]|\(\)""", re.S)
+_PRINTED_LABELS = re.compile(rf"{_PRINTED.pattern}|\[\S.*\]|\[[\s\d]*\]", re.S)
+csv.field_size_limit(2**31 - 1)  # Python's limit, 131,072 characters, is too low for texts.
 
 
-def _read_quoted(path, delimiter):
-    """Returns `(place, cells)` for the rows of a text file with cells in `"`."""
-    lines = (line for _, line in read_lines(path, keep_ends=True))
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
-    found, line = [], 1
-    with _LIMIT_LOCK:
-        limit = csv.field_size_limit(_NO_LIMIT)
-        try:
-            for cells in rows:
-                found.append((f"{path}, line {line}", cells))
-                line = rows.line_num + 1
-        except csv.Error as error:
-            raise ValueError(
-                f"{path}, line {line}: a row must be cells separated by {delimiter!r}. A cell with "
-                f'`"` in it must be in `"`, with the inner `"` doubled. Received: {error}'
-            ) from None
-        finally:
-            csv.field_size_limit(limit)
-    return found
-
-
-def read_table(
-    path: str | os.PathLike,
-    columns: Iterable[str],
-    optional: Iterable[str] = (),
-    delimiter: str = "\t",
-    quoted: bool = False,
-    header: list[str] | None = None,
-    short: list | None = None,
-    hint: str = "",
+def read_rows(
+    path, columns, delimiter="\t", quoted=False, header=None, short=None, hint=""
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields `(place, row)` for the rows of a table. `row` is a dict from column to cell.
+    """Yields `(place, row)` for the rows of a table with `columns`. `row` maps columns to cells.
 
-    If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside. The table
-    must have the `columns`, and may have the `optional` ones. `header` has the columns of a file
-    without a header. If the list `short` is given, rows with fewer cells than the header are
-    skipped, and their places are added to it. `hint` is added to messages about missing columns.
+    If `quoted`, cells may be in `"`, with delimiters, line ends and doubled `"` inside. `header`
+    has the columns of a file without a header. If the list `short` is given, rows with fewer cells
+    than the header are skipped, and their places are added to it. `hint` says how to name columns.
     """
-    wanted = list(columns)
-    known = {*wanted, *optional}
-    rule = f"the {len(header)} columns {', '.join(header)}" if header else None
-    rows = ((place, line and line.split(delimiter)) for place, line in read_lines(path))
-    for place, cells in _read_quoted(path, delimiter) if quoted else rows:
-        if not cells:  # An empty line.
-            continue
-        if header is not None and len(cells) == len(header):
-            yield place, {name: cell for name, cell in zip(header, cells) if name in known}
-            continue
-        are_quoted = hint and not quoted and any(cell.startswith('"') for cell in cells)
-        quoted_hint = _QUOTED_HINT if are_quoted else ""
-        if header is None:
-            header = check_header(cells, wanted, known, place, hint + quoted_hint)
-            rule = f"as many cells as the header, {len(header)}"
-        elif short is not None and len(cells) < len(header):
-            short.append(place)
-        else:
-            raise ValueError(
-                f"{place}: a row must have {rule}, separated by {delimiter!r}{quoted_hint}. "
-                f"Received: {len(cells)}, {cells!r:.80}"
-            )
+    lines = (line for _, line in read_lines(path, keep_ends=True))
+    first, line = next(lines, ""), 1
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    lines = itertools.chain([first], lines)
+    rows = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+    advice = f". {_QUOTED}" if hint and not quoted else ""
+    if other := next((c for c in ";\t," if c in first and delimiter not in first), None):
+        advice = (
+            f". {other!r} seems to separate the cells. With pandas, pd.read_csv(path, "
+            f"sep={other!r}).to_csv(path, sep={delimiter!r}, index=False) converts the file"
+        )
+    try:
+        for cells in rows:
+            place, line = f"{path}, line {line}", rows.line_num + 1
+            if not cells:  # An empty line.
+                continue
+            if header is None:
+                header = [cell.strip() for cell in cells]
+                check_columns(header, [*columns], place, hint + advice)
+            elif len(cells) == len(header):
+                yield place, dict(zip(header, cells))
+            elif short is not None and len(cells) < len(header):
+                short.append(place)
+            else:
+                names = f"{', '.join(header):.80}"
+                rule = f"a row must have {len(header)} cells ({names}), separated by {delimiter!r}"
+                received = f"{len(cells)}, {cells!r:.80}"
+                raise ValueError(f"{place}: {rule}{advice}. Received: {received}")
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}, line {line}: a row must be cells separated by {delimiter!r}. A cell with "
+            f'`"` in it must be in `"`, with the inner `"` doubled{advice}. Received: {error}'
+        ) from None
     if header is None:
         raise ValueError(f"{path}: a table must have a header. Received: an empty file")
 
 
-def check_endings(paths: list[str]) -> list[str]:
-    """Returns the paths. Raises a `ValueError` if one is not of a table or of JSON lines."""
-    known = [*_TABLES, *_JSON_LINES]
-    for path in paths:
-        if ending(path) not in known:
-            rule = f"A file must end in {', '.join(known)}, optionally with .gz"
+def check_columns(found: list[str], columns: list[str], place: str, hint: str = "") -> None:
+    """Raises a `ValueError` unless each of the `columns` is found once."""
+    if missing := [name for name in columns if name not in found]:
+        raise ValueError(
+            f"{place}: the columns must include {', '.join(columns)}{hint}. Received: no "
+            f"{', '.join(missing)} in {found!r:.200}"
+        )
+    for name in columns:
+        check(found.count(name) == 1, place, "a column must not be repeated", name)
+
+
+def check_endings(paths) -> list[str]:
+    """Returns the paths as a list. Raises a `ValueError` if one is neither table nor JSON lines."""
+    for path in (paths := check_paths("paths", paths)):
+        if ending(path) not in _KINDS:
+            rule = f"A file must end in {', '.join(_KINDS)}, optionally with .gz"
             raise ValueError(f"{rule}. Received: {path}")
     return paths
 
 
 def read_examples(
     paths,
-    example: Callable,
-    columns: Sequence[str | None],
-    label: str,
-    needs_labels: bool,
+    columns: dict[str, tuple[str | tuple | None, Callable]],
+    build: Callable,
+    optional: str | None = None,
     quoted: bool | None = None,
 ) -> list[dict]:
-    """Returns `example(row)` for each `Row` of tables, or of files of JSON lines.
+    """Returns an example for each row of tables, or of files of JSON lines.
 
-    If it is `None`, the row is left out. `columns` may have `None` for a column that is not used.
-    The column `label` must exist if `needs_labels`.
+    Args:
+        paths: string or list of strings.
+        columns: dict from keys of the example to a column, several or `None`, and the function that
+            converts a cell, or the list of several. Its `ValueError` completes "`column` must ...".
+            An `id` without a column is the number of the row.
+        build: function of an example and its place. Returns the final example, or `None` to leave
+            the row out.
+        optional: string. A column that rows may lack.
+        quoted: bool. Whether cells may be quoted. `None`: in `.csv` files.
     """
-    columns = [*filter(None, columns), *([label] if needs_labels else [])]
-    examples, number, has_warned = [], 0, quoted is not None
-    for path in check_endings(check_paths("paths", paths)):
-        kind = ending(path)
-        if kind in _TABLES:
-            is_quoted = kind == ".csv" if quoted is None else quoted
-            rows = read_table(path, columns, [label], _TABLES[kind], is_quoted, hint=_HINT)
-        else:
-            rows = read_json_lines(path)
-        for place, cells in rows:
-            if kind in _JSON_LINES:
-                check(isinstance(cells, dict), place, "a line must be a JSON object", cells)
-                check_header(list(cells), columns, columns, place, _HINT)
-            elif kind == ".tsv" and not has_warned:
-                if cell := next(filter(_QUOTED_CELL.fullmatch, cells.values()), None):
-                    has_warned = True
-                    logging.getLogger("keras_spanbert").warning(
-                        "%s: the quotes of %.80s are read as a part of the text. If the program "
-                        "that wrote the table added them, use quoted=True (--quoted_tsv)",
-                        *(place, cell),
-                    )
-            examples.append(example(Row(cells, place, number)))
-            number += 1
-    return check_ids([one for one in examples if one is not None], paths)
+    names = ([of] if isinstance(of, str) else of or () for of, _ in columns.values())
+    required = [name for name in itertools.chain(*names) if name != optional]
+    examples, numbers, ids, has_warned = [], itertools.count(), set(), quoted is not None
+    for path in check_endings(paths):
+        is_csv, delimiter = ending(path) == ".csv", _KINDS[ending(path)]
+        is_quoted = is_csv if quoted is None else quoted
+        rows = delimiter and read_rows(path, required, delimiter, is_quoted, hint=_HINT)
+        for (place, row), number in zip(rows or read_json_lines(path), numbers):
+            if delimiter is None:
+                check(isinstance(row, dict), place, "a line must be a JSON object", row)
+                check_columns([*row], required, place, _HINT)
+            elif not has_warned and not is_csv:
+                quotes = (row[n] for n in required if re.fullmatch('"([^"]|"")*"', row[n]))
+                if has_warned := next(quotes, None):
+                    text = "%s: the quotes of %.80s are read as a part of the text. %s"
+                    logging.getLogger("keras_spanbert").warning(text, place, has_warned, _QUOTED)
+            example = {}
+            for key, (of, convert) in columns.items():
+                cells = row.get(of) if of is None or isinstance(of, str) else [*map(row.get, of)]
+                try:
+                    example[key] = None if of is None else convert(cells)
+                except ValueError as error:
+                    shown = of if isinstance(of, str) else "`, `".join(of)
+                    raise ValueError(f"{place}: `{shown}` must {error}") from None
+            if "id" in example:
+                name = example["id"] = str(number) if example["id"] is None else example["id"]
+                check(name not in ids, place, "an id must not be repeated", name)
+                ids.add(name)
+            if (example := build(example, place)) is not None:
+                examples.append(example)
+    return check_not_empty(examples, paths)
 
 
-@dataclasses.dataclass
-class Row:
-    """A row of a file. Its methods check and convert the cells of columns."""
-
-    cells: dict  # From columns to values: strings, or any values in JSON lines.
-    place: str  # Path and line, for messages.
-    number: int  # From 0, over all files.
-
-    def check(self, is_right, name, rule, value):
-        check(is_right, self.place, f"`{name}` must {rule}", value)
-
-    def id(self, name):
-        """Returns the id as a string, or the number of the row if no column is given."""
-        value = self.cells[name] if name else self.number
-        return str(value) if type(value) is int else self.text(name)
-
-    def text(self, name, may_be_empty=False):
-        value = self.cells[name]
-        value = "" if value is None and may_be_empty else value
-        is_text = isinstance(value, str) and (may_be_empty or not is_blank(value))
-        self.check(is_text, name, "be a non-empty text", value)
-        check_text(self.place, **{name: [value]})
-        return value
-
-    def check_not_printed(self, name, of_labels=False):
-        """Refuses a list printed as text; `of_labels` also one of numbers or unquoted names."""
-        value = self.cells.get(name)
-        text = value.strip() if isinstance(value, str) else ""
-        if not text.endswith(("]", ")", "}")):
-            return
-        inner = _VALUE.sub("", _CALL.sub("[", _STRING.sub("'", text)))
-        is_list = _LIST_OF_STRINGS.fullmatch(inner) or _EMPTY_LIST.fullmatch(text)
-        is_list = is_list or of_labels and _LIST_OF_OTHERS.fullmatch(text)
-        self.check(not is_list, name, _NOT_PRINTED, value)
-
-    def strings(self, name, are_labels=False):
-        """Returns a list of strings unchanged, or a string split at blanks."""
-        self.check_not_printed(name, are_labels)
-        value = self.cells[name]
-        value = value.split() if isinstance(value, str) else value
-        are_strings = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        self.check(are_strings, name, "be a list of strings", value)
-        check_text(self.place, **{name: value})
-        return value
-
-    def integer(self, name):
-        value = self.cells[name]
-        if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
-            value = int(value)
-        rule = "be an integer that counts characters from 0"
-        self.check(type(value) is int, name, rule, value)
-        return value
-
-    def label(self, name, needs_labels, labels=None, is_regression=False, separator=None):
-        """Returns a label, a number, a list of labels if there is a separator, or `None`."""
-        value = self.cells.get(name)
-        self.check_not_printed(name, of_labels=separator is not None)
-        if separator is not None and not (value is None and not needs_labels):
-            values = value
-            if isinstance(value, str):
-                values = value.split(separator) if value.strip() else []
-            rule = f"be a list of labels, or a text of labels with {separator!r} between them"
-            self.check(isinstance(values, list), name, rule, value)
-            self.check(not any(map(is_blank, values)), name, "not have an empty label", value)
-            return [self._label(name, value, labels) for value in values]
-        if is_blank(value):
-            check_label(self.place, None, needs_labels, f"a `{name}`")
-            return None
-        if not is_regression:
-            return self._label(name, value, labels)
-        number = as_number(value)
-        self.check(math.isfinite(number), name, "be a finite number", value)
-        return number
-
-    def _label(self, name, value, labels):
-        value = str(value) if type(value) is int else value
-        hint = _SEVERAL if isinstance(value, list) else ""
-        self.check(isinstance(value, str), name, f"be a string or integer{hint}", value)
-        check_text(self.place, **{name: [value]})
-        value = value.strip()
-        check_known(self.place, f"`{name}`", value, labels)
-        return value
+# === Functions of cells ===
+def refuse(rule: str, value):
+    """Raises a `ValueError` that completes "`column` must ..."."""
+    raise ValueError(f"{rule}. Received: {value!r:.80}")
 
 
 def is_blank(value) -> bool:
@@ -254,15 +152,79 @@ def is_blank(value) -> bool:
     return value is None or isinstance(value, str) and not value.strip()
 
 
-def check_header(header: list[str], columns, known, place: str, hint: str = "") -> list[str]:
-    """Returns the header, after checking that it has all `columns` and repeats none of `known`."""
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise ValueError(
-            f"{place}: the columns must include {', '.join(columns)}{hint}. Received: no "
-            f"{', '.join(missing)} in {header!r:.200}"
+def as_text(value) -> str:
+    is_text = isinstance(value, str) and value.strip()
+    return value if is_text else refuse("be a non-empty text", value)
+
+
+def as_optional_text(value) -> str:
+    value = "" if value is None else value
+    return value if isinstance(value, str) else refuse("be a text", value)
+
+
+def as_id(value) -> str:
+    return str(value) if type(value) is int else as_text(value)
+
+
+def as_span(cells) -> list[int]:
+    """Returns the start and the end of a span."""
+    are_digits = [isinstance(c, str) and c.strip().isdecimal() and len(c) < 10 for c in cells]
+    span = [int(cell) if is_digits else cell for cell, is_digits in zip(cells, are_digits)]
+    rule = "be integers that count characters from 0, the start and the end"
+    return span if [*map(type, span)] == [int, int] else refuse(rule, cells)
+
+
+def as_strings(value, are_labels: bool = False) -> list[str]:
+    """Returns a list of strings unchanged, or a string split at blanks."""
+    check_not_printed(value, are_labels)
+    value = value.split() if isinstance(value, str) else value
+    are_strings = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return value if are_strings else refuse("be a list of strings", value)
+
+
+def check_not_printed(value, are_labels: bool = False) -> None:
+    """Refuses a list printed as text; `are_labels` also one without quotes, such as [0, 7]."""
+    pattern = _PRINTED_LABELS if are_labels else _PRINTED
+    if isinstance(value, str) and pattern.fullmatch(value.strip()):
+        refuse(
+            "not be a list printed as text. Lists need a .jsonl file; from pandas, "
+            'DataFrame.to_json("a.jsonl", orient="records", lines=True) writes it',
+            value,
         )
-    twice = [name for name, n in collections.Counter(header).items() if n > 1 and name in known]
-    if twice:
-        raise ValueError(f"{place}: a column must not be repeated. Received: {twice[0]!r} again")
-    return header
+
+
+def label_of(is_needed, known=None, is_regression=False, separator=None, skipped=None) -> Callable:
+    """Returns the function of a cell with a label, or with several if there is a separator.
+
+    It returns the label `skipped` as it is, and `None` for no label.
+    """
+
+    def one(value):
+        value = str(value).strip() if type(value) in (int, str) else value
+        if not isinstance(value, str):
+            hint = "several per row need `label_separator` or --multi_label"
+            refuse(f"be a string or integer ({hint})", value)
+        if known is not None and value not in known:
+            hint = ' (skip_label="-", --skip_label=-, leaves such rows out)' * (value == "-")
+            refuse(f"be one of {', '.join(known)}{hint}", value)
+        return value
+
+    def label(value):
+        check_not_printed(value, separator is not None)
+        if value is not None and str(value).strip() == skipped:
+            return skipped
+        if value is None or separator is None and is_blank(value):
+            rule = "not be empty, because training and scoring need labels"
+            return refuse(rule, value) if is_needed else None
+        if separator is not None:
+            values = value.split(separator) if isinstance(value, str) else value
+            values = [] if is_blank(value) else values
+            if not isinstance(values, list) or any(map(is_blank, values)):
+                refuse(f"be a list of labels, or labels with {separator!r} between them", value)
+            return [*map(one, values)]
+        if not is_regression:
+            return one(value)
+        number = as_number(value)
+        return number if math.isfinite(number) else refuse("be a finite number", value)
+
+    return label

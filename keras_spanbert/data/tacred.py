@@ -11,7 +11,6 @@ from keras_spanbert.data.examples import (
     check_ids,
     check_known,
     check_label,
-    check_text,
     field,
     write_lines,
 )
@@ -163,8 +162,6 @@ def relation_example(
     check_label(place, relation, needs_labels, "a `relation`")
     if relation is not None:
         check_known(place, "`relation`", relation, relations)
-    texts = {name: [example[name]] for name in ["id", *_TYPES, "relation"] if example[name]}
-    check_text(place, token=words, **texts)
     return example
 
 
@@ -174,7 +171,7 @@ def _label(value, name, place):
 
 
 def example_of_text(
-    name: str,
+    id: str,
     text: str,
     subject: tuple[int, int],
     object: tuple[int, int],
@@ -187,7 +184,7 @@ def example_of_text(
     that WordPiece finds the same pieces as in the text.
 
     Args:
-        name: string. The id.
+        id: string.
         text: string.
         subject: pair of integers, the first character and the one after the
             last.
@@ -216,7 +213,7 @@ def example_of_text(
         start, end = word.span()
         edges = sorted({start, end, *(cut for cut in cuts if start < cut < end)})
         pieces.extend(zip(edges, edges[1:]))
-    example = {"id": name, "token": [text[start:end] for start, end in pieces]}
+    example = {"id": id, "token": [text[start:end] for start, end in pieces]}
     for (start, end), kind in [(subject, "subj"), (object, "obj")]:
         inside = [i for i, piece in enumerate(pieces) if start <= piece[0] and piece[1] <= end]
         example[f"{kind}_start"], example[f"{kind}_end"] = inside[0], inside[-1]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from keras_spanbert import files, stores
 from keras_spanbert.checks import check_paths
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
-from keras_spanbert.data.examples import check, check_text
+from keras_spanbert.data.examples import check
 from keras_spanbert.files import ending
 from keras_spanbert.text.strings import replace_surrogates
 
@@ -32,6 +32,10 @@ _OVERLAP = 100
 _GZIP = b"\x1f\x8b"
 _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# In JSON, half of a character without its other half.
+_SURROGATE = re.compile(
+    r"\\u[dD][89abAB]\w\w(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]\w\w)\\u[dD][c-fC-F]\w\w"
+)
 # A document longer than this is read in pieces, cut between words.
 _PIECE_CHARACTERS = 1 << 16
 # Functions that split a text into documents.
@@ -279,7 +283,7 @@ def read_json_lines(
     lines = read_lines(path, encoding_errors, within)
     for number, (place, line) in enumerate(lines, start=within.first_line):
         if line.strip():
-            yield place, _parse_json(line, path, number)
+            yield place, _parse_json(line, path, number, encoding_errors == "replace")
 
 
 def read_json(path: str | os.PathLike):
@@ -287,15 +291,21 @@ def read_json(path: str | os.PathLike):
     return _parse_json("\n".join(line for _, line in read_lines(path)), path)
 
 
-def _parse_json(text, path, line=1):
+def _parse_json(text, path, line=1, may_have_surrogates=False):
     """Parses JSON text that starts at a line of a file."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if not may_have_surrogates and (surrogate := _SURROGATE.search(text)):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except json.JSONDecodeError as error:
         line += error.lineno - 1
         received = f"{error.msg}, column {error.colno}"
     except RecursionError:
         received = "lists nested too deeply"
+    except UnicodeEncodeError:
+        line += text.count("\n", 0, surrogate.start())
+        received = f"a lone surrogate, {surrogate[0]}, which is half of a character"
     except ValueError as error:  # A number with thousands of digits.
         received = str(error)
     raise ValueError(f"{path}, line {line}: must be JSON. Received: {received}")
@@ -324,7 +334,6 @@ def read_document_lines(
         check(isinstance(text, str), place, rule, row)
         if encoding_errors == "replace":
             text = replace_surrogates(text)
-        check_text(place, text=[text])
         document = AnnotatedText(text, _spans(row.get("spans"), text, place), place)
         start, size = 0, len(text) if text.strip() else 0
         while start < size:

@@ -1,6 +1,5 @@
 """User data in CSV, TSV and JSON lines."""
 
-import csv
 import functools
 import gzip
 
@@ -57,7 +56,7 @@ def test_texts_from_named_columns(tmp_path, ending):
 
 def test_quoting_depends_on_the_extension_or_argument(tmp_path):
     path = write(tmp_path, 'text\tlabel\n"a\tb"\tc\n', "tsv")
-    with pytest.raises(ValueError, match="line 2: a row must have as many cells as the header, 2"):
+    with pytest.raises(ValueError, match="line 2: a row must have 2 cells .text, label., separ"):
         columns.read_texts(path)
     (example,) = columns.read_texts(path, quoted=True)
     assert example["text"] == "a\tb"
@@ -92,10 +91,8 @@ def test_quoted_tsv(tmp_path, caplog):
     assert not caplog.records
     # Errors that quotes can explain name the argument too.
     for table in [PANDAS, '"text"\t"label"\n"a"\t"b"\n']:
-        with pytest.raises(ValueError, match=r"For cells in quotes, use quoted=True \(--quoted_ts"):
+        with pytest.raises(ValueError, match=r"quoted its cells, use quoted=True \(--quoted_tsv"):
             columns.read_texts(write(tmp_path, table, "tsv"))
-    with pytest.raises(ValueError, match="separated by '.t'. Received: 3"):
-        columns.read_texts(write(tmp_path, 'text\tlabel\n"a"\tb\na\tb\tc\n', "tsv"))
 
 
 def test_line_ends_in_quoted_cells_are_kept(tmp_path):
@@ -104,12 +101,15 @@ def test_line_ends_in_quoted_cells_are_kept(tmp_path):
     assert texts == ["a\r\nb\rc\nd", "e\n"]
 
 
+def test_blanks_around_names_of_columns_are_removed(tmp_path):
+    (example,) = columns.read_texts(write(tmp_path, "text, label\na,b\n", "csv"))
+    assert example["label"] == "b"
+
+
 def test_long_texts_are_not_truncated(tmp_path):
     text = "word " * 40_000 + "end"
-    limit = csv.field_size_limit()
     path = write(tmp_path, [{"text": text, "label": "a"}], "csv")
     assert columns.read_texts(path)[0]["text"] == text
-    assert csv.field_size_limit() == limit < len(text)
 
 
 @each_ending
@@ -121,7 +121,7 @@ def test_labels_may_be_numbers_or_missing(tmp_path, ending):
         columns.read_texts(path, labels=["2.5"])
     for row, message in [
         ({"text": "a"}, "no label in"),
-        ({"text": "a", "label": ""}, "for training or scoring must have a `label`"),
+        ({"text": "a", "label": ""}, "`label` must not be empty, because training"),
     ]:
         path = write(tmp_path, [row], ending)
         (example,) = columns.read_texts(path, needs_labels=False)
@@ -139,14 +139,15 @@ SNLI = [
 
 
 @each_ending
-@pytest.mark.parametrize("labels", [None, ["entailment", "neutral"]])
-def test_the_label_of_pairs_without_agreement_is_explained(tmp_path, ending, labels):
+def test_the_label_of_pairs_without_agreement_is_explained(tmp_path, ending):
     path = write(tmp_path, SNLI, ending)
     line = 2 if ending == "jsonl" else 3
     message = f"^{path}, line {line}: in SNLI .* did not agree.*--skip_label=-.*Received: '-'"
     for needs_labels in [True, False]:
         with pytest.raises(ValueError, match=message):
-            columns.read_texts(path, labels=labels, needs_labels=needs_labels)
+            columns.read_texts(path, needs_labels=needs_labels)
+    with pytest.raises(ValueError, match="one of neutral, entailment .*--skip_label=-.*: '-'"):
+        columns.read_texts(path, labels=["neutral", "entailment"])
 
 
 @each_ending
@@ -197,7 +198,10 @@ def test_rows_with_several_labels(tmp_path, ending):
     [
         ("sentence,label\na,b\n", ", line 1: the columns must include text, label .*no text in"),
         ("text,label,text\na,b,c\n", ", line 1: a column must not be repeated. Received: 'text'"),
-        ("text,label\na,b,c\n", ", line 2: a row must have as many cells as the header, 2"),
+        ("text;label\na;b\n", ", line 1: the columns .*';' seems to separate the cells.*no text,"),
+        ('"text";"label"\n"a";"b"\n', ", line 1: a row must be cells.*';' seems to separate"),
+        ("sep=\t\ntext\tlabel\na\tb\n", r", line 1: .*'.t' seems to separate the cells"),
+        ("text,label\na,b,c\n", ", line 2: a row must have 2 cells .text, label."),
         ("text,label\n ,b\n", ", line 2: `text` must be a non-empty text. Received: ' '"),
         ('text,label\n"a\nb",c\n"a,b\n', ", line 4: a row must be cells separated by ','"),
         ("text,label\n", " must contain examples. Received: none"),
@@ -228,10 +232,10 @@ def test_character_spans_become_word_spans(tmp_path, ending):
 # Lists, tuples, sets and arrays as Python prints them, and lists as JSON and R write them.
 PRINTED = [
     "['NOUN', 'VERB']", '["NOUN", "VERB"]', "['NOUN' 'VERB']", "['NOUN'\n 'VERB']",
-    "('NOUN', 'VERB')", "('NOUN',)", "{'NOUN', 'VERB'}", "[]", "()", "set()",
-    "array(['NOUN', 'VERB'], dtype=object)", "[np.str_('NOUN'), np.str_('VERB')]",
+    "('NOUN', 'VERB')", "('NOUN',)", "{'NOUN', 'VERB'}", "[]", "()",
+    "[np.str_('NOUN'), np.str_('VERB')]",
     "['NOUN', None]", 'c("NOUN", "VERB")', "[['NOUN'], ['VERB']]",
-    "[ 'NOUN', 'VERB' ]", '["it\'s", \'a "b"\']',
+    '["it\'s", \'a "b"\']',
 ]  # fmt: skip
 
 
@@ -298,6 +302,9 @@ def test_choices_from_any_number_of_columns(tmp_path, ending):
     assert second == {"id": "1", "prompt": "What?", "choices": ["x", "y"], "label": 1}
     first, _ = columns.read_choices(path, context="about", **arguments)
     assert first["prompt"] == ("A tale.", "Who?")
+    path = write(tmp_path, [rows[0], {**rows[1], "b": " ", "c": "z"}], ending)
+    with pytest.raises(ValueError, match="line [23]: a choice must not be empty. .*'x', ' ', 'z'"):
+        columns.read_choices(path, **arguments)
 
 
 @each_ending
@@ -367,9 +374,6 @@ def test_blanks_around_labels_are_removed(tmp_path, kind, changes, expected):
     assert {name: example[name] for name in expected} == expected
 
 
-OF_ENTITIES = "must be a list of {start, end, label}, in characters of the text, which has 8. "
-
-
 def changed(**values):
     return {"entities": [{**ENTITY, **values}]}
 
@@ -378,15 +382,19 @@ def changed(**values):
     "kind, changes, message",
     [
         ("texts", {"text": 3}, "`text` must be a non-empty text.*Received: 3"),
-        ("texts", {"text": "a\ud800"}, "text must have no lone surrog"),
+        ("texts", {"text": "a\ud800"}, r"must be JSON. Received: a lone surrogate, .ud800"),
         ("texts", {"label": True}, "`label` must be a string or integer"),
-        ("texts", {"label": ["a"]}, "for several labels per row, set `label_sep"),
-        ("several", {"label": 3}, "`label` must be a list of labels"),
-        ("several", {"label": "a, , b"}, "`label` must not have an empty label. .*'a, , b'"),
+        ("texts", {"label": ["a"]}, "several per row need `label_sep"),
+        ("several", {"label": 3}, "`label` must be a list of labels, or labels with"),
+        ("several", {"label": "a, , b"}, "`label` must be a list of labels, or .*'a, , b'"),
         ("relations", {"object_end": 15}, "object must be characters of the text.*Received: 9, 15"),
-        ("relations", {"object_start": "x"}, "`object_start` must be an integer.*Received: 'x'"),
+        (
+            "relations",
+            {"object_start": "x"},
+            r"`object_start`, `object_end` .* integers.* \['x', 13\]",
+        ),
         ("relations", {"relation": "owns"}, "`relation` must be one of runs. Received: 'owns'"),
-        ("relations", {"relation": ""}, "for training or scoring must have a `relation`"),
+        ("relations", {"relation": ""}, "`relation` must not be empty, because"),
         ("choices", {"choices": "a b"}, "must be a list of strings; for one column per choice"),
         ("choices", {"choices": 3}, "`choices` must be a list of strings. Received: 3"),
         ("choices", {"label": 2}, "number from 0, below 2, or letter, A to B. Received: 2"),
@@ -395,8 +403,8 @@ def changed(**values):
         ("words", {"words": []}, "`words` must have words"),
         ("words", {"words": ["a", 3]}, "`words` must be a list of strings"),
         ("tags", {"tags": ["NN", "DT"]}, "a tag must be one of NN. Received: 'DT'"),
-        ("entities", {"entities": [3]}, OF_ENTITIES),
-        ("entities", changed(end=9), OF_ENTITIES),
+        ("entities", {"entities": [3]}, "must be a list of {start, end, label}. Received: 3"),
+        ("entities", changed(end=9), "an entity must be in the text, which has 8 characters"),
         ("entities", {"entities": [ENTITY, ENTITY]}, "an entity must not overlap another one. "),
         ("entities", changed(start=3, end=4), "an entity must not be blank. Received: "),
         ("entities", changed(label="y"), "the label of an entity must be one of x."),
@@ -420,7 +428,7 @@ def test_endings_numbers_and_ids_are_checked(tmp_path):
         path_of_number.write_text(f'{{"text": "a", "label": {number}0}}')
         with pytest.raises(ValueError, match=f"number.jsonl, line 1: .*{rule}"):
             columns.read_texts(path_of_number, is_regression=True)
-    with pytest.raises(ValueError, match="an id must not be repeated. Received: 'a' again"):
+    with pytest.raises(ValueError, match="line 2: an id must not be repeated. Received: 'a'"):
         columns.read_texts([path, path], id="text")
     with pytest.raises(ValueError, match="A file must end in .csv, .tsv, .jsonl, .jsonlines"):
         columns.read_texts(write(tmp_path, "text,label\na,b\n", "txt"))

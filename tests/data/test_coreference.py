@@ -158,7 +158,6 @@ def test_subtoken_clusters_become_word_clusters():
         ({"clusters": [[[1, 7]]]}, r"within the 7 tokens.* clusters\[0\]\[0\]=\[1, 7\]"),
         ({"clusters": [[[1, 1], [3, 2]]]}, r"not end before it starts.* clusters\[0\]\[1\]"),
         ({"clusters": [4]}, r"must be a list of mentions. Received: clusters\[0\]=4"),
-        ({"sentences": [["[CLS]", "\ud800", "x", "x"], ["x"] * 3]}, "no lone surrogates"),
         ([3], r"a document must be a dict with `sentences`. Received: \[3\]"),
     ],
 )

@@ -131,7 +131,6 @@ def test_pieces_have_the_marks_of_the_document(tokenizer, tmp_path, monkeypatch)
         ({"text": "ab", "spans": [[0, 3]]}, ".* <= 2, the length of the text.*0, 3"),
         ({"text": "ab", "spans": {"entity": 3}}, "`spans` must be a list of"),
         ({"text": "ab", "spans": {"entities": []}}, "kinds .*: 'entities'"),
-        ({"text": "\ud800"}, "text must have no lone surrogates"),
     ],
 )
 def test_errors_name_the_line(tmp_path, line, message):

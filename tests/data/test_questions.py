@@ -173,8 +173,6 @@ def test_prediction_needs_no_answers(tmp_path, reader, question, data, id_key, p
     [
         ({"name": "1"}, "an id must not be repeated. Received: '1' again"),
         ({"question": " "}, "question and context must not be empty"),
-        ({"question": "\udfff?"}, r"no lone .*'\\udfff' at character 0 of `question`"),
-        ({"name": "7\ud800"}, "\\(id 7\ufffd\\).* at character 1 of `id`"),
         ({"name": None}, "`q?id` must be a str. Received: None"),
     ],
 )

@@ -133,6 +133,7 @@ def test_text_that_is_not_json_names_the_line(tmp_path, read, ending, content):
     for text, message in [
         ("\n{\n]", r"line [23]: must be JSON. Received: Expecting property name"),
         ("\n\n" + "[" * 100_000, "must be JSON. Received: lists nested too deeply"),
+        (content.replace("é", r"\ud83d"), r"must be JSON. Received: a lone surrogate, .ud83d"),
     ]:
         path = write(tmp_path / f"a{ending}", text)
         with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, .*{message}"):
