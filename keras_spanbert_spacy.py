@@ -4,6 +4,7 @@ This module is not part of the package, because importing the package loads a ba
 imports this module with every pipeline, even if the pipeline does not have the component.
 """
 
+import collections
 import os
 import pathlib
 import sys
@@ -27,7 +28,16 @@ _FOLDER = "preset"
 )
 def make_component(nlp: Language, name: str, preset: str, genre: str | None, dtype: str | None):
     """Creates the component for `nlp.add_pipe("spanbert_coreference", config={...})`."""
-    return SpanBertCoreference(name, preset, genre, dtype)
+    path = os.path.abspath(os.path.expanduser(preset))
+    exists = bool(preset) and os.path.exists(path)
+    # The mark is saved with a pipeline, which has its preset in its own folder: see `from_disk`.
+    if preset and not exists and "://" not in preset and NAME not in nlp.meta:
+        raise ValueError(
+            f"The preset of {name} must be a folder or file that exists, or a handle such as "
+            f"hf://user/model. Received: {preset!r}, which is not in {os.getcwd()}"
+        )
+    nlp.meta[NAME] = True
+    return SpanBertCoreference(name, path if exists else preset, genre, dtype)
 
 
 class SpanBertCoreference(Pipe):
@@ -37,6 +47,12 @@ class SpanBertCoreference(Pipe):
     `"coref_clusters_2"`, and so on. The main mention comes first.
     `doc._.coref_clusters` returns the clusters as lists of spans. The first document
     loads the model. `nlp.to_disk` saves the model with the pipeline.
+
+    `Doc.from_docs` joins groups of the same name, and merging or splitting tokens makes
+    the groups of `doc.spans` wrong. `doc._.coref_clusters` is right in both cases: it
+    finds mentions by their characters, and documents by the ids of spans, the positions
+    of their first characters. After tokens were merged, spaCy may refuse `Doc.copy` and
+    `Doc.from_docs`. `Doc.to_json` has no ids, so use `DocBin` for joined documents.
 
     With `n_process` in `nlp.pipe`, each process loads the model. Forked processes,
     the default on Linux, cannot do this if their parent process has already used a model.
@@ -52,8 +68,8 @@ class SpanBertCoreference(Pipe):
             `from_preset`.
 
     Raises:
-        ValueError: if a document has no sentence boundaries, `preset` is empty, or a
-            forked process cannot load the model.
+        ValueError: if a document has no sentence boundaries, `preset` is empty or does
+            not exist, or a forked process cannot load the model.
 
     Example:
     ```python
@@ -126,7 +142,8 @@ class SpanBertCoreference(Pipe):
         for (doc, _, tokens), result in zip(resolved, found):
             for number, cluster in enumerate(result["clusters"], 1):
                 # The positions are in words, because the texts are lists of words.
-                spans = [doc[tokens[m["start"]] : tokens[m["end"] - 1] + 1] for m in cluster]
+                places = [(tokens[m["start"]], tokens[m["end"] - 1] + 1) for m in cluster]
+                spans = [Span(doc, i, j, span_id=str(doc[i].idx)) for i, j in places]
                 key = f"{PREFIX}_{number}"
                 doc.spans[key] = SpanGroup(doc, name=key, spans=spans)
 
@@ -165,4 +182,11 @@ def _keys(doc):
 
 
 def _clusters(doc: Doc) -> list[list[Span]]:
-    return [list(doc.spans[key]) for key in _keys(doc)]
+    clusters = collections.defaultdict(list)
+    for key in _keys(doc):
+        for span in doc.spans[key]:
+            start = span.id_ if span.id in doc.vocab.strings else ""
+            document = span.start_char - int(start) if start.isdecimal() else 0
+            mention = doc.char_span(span.start_char, span.end_char, alignment_mode="expand")
+            clusters[document, key].append(mention)
+    return [clusters[place] for place in sorted(clusters, key=lambda place: place[0])]

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ import stub_resolver
 import keras_spanbert as ks
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
+from spacy.tokens import Doc  # noqa: E402
+
 import keras_spanbert_spacy  # noqa: E402, F401, which an installed package registers by itself
 
 TEXT = "Ann sold \n\n her book.  Bob didn't read it. She came."
@@ -82,6 +85,40 @@ def test_clusters_are_ordered_and_saved_with_documents(nlp):
     data = spacy.tokens.DocBin(docs=[nlp(TEXT)]).to_bytes()
     (doc,) = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("en").vocab)
     assert texts_of(doc) == CLUSTERS
+
+
+def test_clusters_of_joined_documents_stay_apart(nlp):
+    doc, other = nlp(TEXT), nlp("Ann. She.")
+    joined = Doc.from_docs([doc, doc, nlp("x"), other])
+    assert texts_of(joined) == [*CLUSTERS, *CLUSTERS, ["Ann", "She"]]
+    data = spacy.tokens.DocBin(docs=[joined]).to_bytes()
+    (again,) = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("en").vocab)
+    assert texts_of(again) == texts_of(joined.copy()) == texts_of(joined)
+
+
+def test_mentions_stay_where_they_are_if_tokens_are_merged_or_split(nlp):
+    doc = nlp(TEXT)
+    words = [token.text for token in doc]
+    her, read = words.index("her"), words.index("read")
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[:2])
+        retokenizer.merge(doc[her : her + 2])
+        retokenizer.split(doc[read], ["re", "ad"], heads=[doc[read], doc[read]])
+    assert texts_of(doc) == [["Ann sold", "her book", "She"], ["Bob"], ["her book", "it"]]
+
+
+def test_preset_that_does_not_exist_is_refused_at_once(preset, tmp_path, monkeypatch, asked):
+    with pytest.raises(ValueError, match="must be a folder .* Received: 'none', which is not in "):
+        pipeline(preset="none")
+    monkeypatch.chdir(pathlib.Path(preset).parent)
+    shutil.copytree("resolver", tmp_path / "copy")
+    monkeypatch.chdir(tmp_path)
+    nlp = pipeline(preset="copy")
+    monkeypatch.chdir("/")
+    assert texts_of(nlp(TEXT)) == CLUSTERS
+    nlp.to_disk(tmp_path / "pipeline")
+    shutil.rmtree(tmp_path / "copy")
+    assert texts_of(spacy.load(tmp_path / "pipeline")(TEXT)) == CLUSTERS
 
 
 def test_pipe_processes_documents_in_batches(nlp, asked):
