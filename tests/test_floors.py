@@ -121,5 +121,6 @@ def test_private_names_of_keras_are_used_in_one_module():
     names += ["_nodes_by_depth", "_outputs_struct", "_standardize_inputs", "_value"]
     names += ["_embeddings", "_foreach_mul_", "_foreach_norm", "_fused_adamw_", "_kernel"]
     names += ["_trainable_variables", "_use_weight_decay"]
-    names += ["_iterations", "_momentums", "_velocities"]
+    names += ["_iterations", "_metrics", "_momentums", "_user_loss", "_user_loss_weights"]
+    names += ["_velocities"]
     assert found == {f"keras_spanbert.keras_private: {name}" for name in names}

@@ -66,10 +66,8 @@ class Batches(keras.utils.PyDataset):
         batch_size: int, at most the number of rows.
         seed: int. The order of an epoch's rows depends on `seed` and the epoch.
         whole_epochs: bool. Whether each epoch contains every row exactly once, so
-            that its last batch may not be full. If it is `True`, the loss and
-            metrics must be weighted means, as with Keras's
-            `"mean_with_sample_weight"` and `weighted_metrics`, or `pad` `False`.
-            Defaults to `False`: a batch can contain rows of two epochs.
+            that its last batch may not be full: see `pad`. Defaults to `False`: a
+            batch can contain rows of two epochs.
         shuffle: bool. Whether each epoch has a new random order. Defaults to
             `True`.
         by_length: bool. Whether to batch rows of similar length, each batch cut to one
@@ -77,9 +75,11 @@ class Batches(keras.utils.PyDataset):
             arrays, `[N, L]` or with more axes between N and L. Labels are `[N]` or
             `[N, C]` with weights `[N]`, or both are `[N, L]`. Epochs are whole.
             Defaults to `False`.
-        pad: bool. Whether to fill the last batch of a whole epoch with rows of weight
-            0. Otherwise it has fewer rows, and `batch_size` may be larger than the
-            number of rows. Defaults to `True`.
+        pad: bool. Whether to fill the last batch of a whole epoch with rows that do not
+            count. Their weight is 0, and if `x` has `token_ids`, it also has `row_mask`
+            `[B]`, 0 for these rows, which the losses of the tasks leave out. Otherwise
+            the last batch has fewer rows, and `batch_size` may be larger than the number
+            of rows. Defaults to `True`.
 
     Raises:
         ValueError: if there are no rows, or fewer than `batch_size`.
@@ -220,6 +220,8 @@ class Batches(keras.utils.PyDataset):
             return batch
         x, y, *given = batch
         weights = weights[own]
+        if isinstance(x, dict) and "token_ids" in x:
+            x = {**x, "row_mask": weights.astype("int32")}
 
         def times_weights(array):
             return array * weights.reshape(-1, *[1] * (array.ndim - 1)).astype(array.dtype)

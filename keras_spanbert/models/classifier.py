@@ -21,7 +21,7 @@ from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.models.backbone import POOLER
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, dense
 from keras_spanbert.models.task import SpanBertTask
-from keras_spanbert.text.labels import check_names, known_labels
+from keras_spanbert.text.labels import check_names, label_numbers
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -169,21 +169,25 @@ class ClassifierTask(SpanBertTask):
 
     def label_limits(self, x) -> dict:
         names = self.label_names()
-        return {"": (len(names), f"A label must be {known_labels(names)}")}
+        known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+        rule = f"A label in arrays must be the number of one of the model's {len(names)}: {known}"
+        return {"": (len(names), rule)}
 
     def number_class_weight(self, class_weight: dict) -> dict:
         if not self.has_class_weights:
             return super().number_class_weight(class_weight)
         check_in("class_weight", class_weight, isinstance(class_weight, dict), "a dict")
         names = self.label_names() or []
-        found = {}
+        numbers_of, found = label_numbers(names), {}
         for key, weight in class_weight.items():
-            number = names.index(key) if key in names else key
-            if not is_integer(number) or number < 0 or (names and number >= len(names)):
+            is_label = isinstance(key, str) or is_integer(key)
+            is_known = key in numbers_of if names else is_integer(key) and key >= 0
+            if not (is_label and is_known):
                 raise ValueError(
                     "The keys of `class_weight` must be class names or numbers. Received: "
                     f"{key!r}, with the class names {names}"
                 )
+            number = numbers_of.get(key, key)
             if number in found:
                 raise ValueError(
                     f"`class_weight` must not name a class twice. Received: {class_weight}"

@@ -267,6 +267,13 @@ class StringInputs:
             class_weight: dict of class names or numbers to the weights of their rows,
                 numbers of at least 0. Classes that it leaves out have weight 1.
                 Defaults to `None`: all weights are 1.
+            sample_weight: numbers of at least 0, the weights of the rows. As in Keras,
+                the loss is the sum of weight x loss over the number of rows (labelled
+                tokens, masked positions), which includes those of weight 0. Only
+                padding is left out: rows that `Batches` adds, and, in the arrays of the
+                token classifier and the pretrainer, labels of weight 0. Losses of an
+                epoch do not depend on the batch size. Defaults to `None`: all weights
+                are 1.
             validation_split: float. Fraction of the rows to validate on, taken from
                 the end. Defaults to `0.0`.
             validation_data: `(x, y)` or `(x, y, sample_weight)`, or batches. Accepts
@@ -280,16 +287,25 @@ class StringInputs:
         Raises:
             ValueError: if `x` is of another kind or has no rows, `x` has strings but
                 the model has no preprocessor, a label is not one of the model's,
-                `class_weight` is given but the rows do not have one class each, or it
-                has an unknown class or a weight that is not a number of at least 0.
+                `class_weight` is given but the rows do not have one class each or come
+                from a generator, or it has an unknown class or a weight that is not a
+                number of at least 0.
         """
         check_counts(0, epochs=epochs)
         check_number_or_none(validation_split=validation_split)
         if validation_batch_size is not None:
             check_counts(validation_batch_size=validation_batch_size)
-        if class_weight is not None:
-            class_weight = self.number_class_weight(class_weight)
         kind = kind_of(x)
+        if class_weight is not None:
+            numbered = self.number_class_weight(class_weight)
+            if kind in ("iterator", "data_loader", "grain"):  # Keras's message has no names.
+                raise ValueError(
+                    "`class_weight` needs arrays, strings, a `tf.data.Dataset` or a "
+                    "`keras.utils.PyDataset`. Batches of a generator, a `DataLoader` or Grain can "
+                    "have a weight for each row instead, as `(x, y, sample_weight)`. Received: "
+                    f"class_weight={class_weight!r:.80} with x of type {type(x).__name__}"
+                )
+            class_weight = numbered
         if kind != "arrays":
             if isinstance(callbacks, keras.callbacks.CallbackList):
                 kinds = {type(callback) for callback in callbacks.callbacks}
@@ -308,9 +324,14 @@ class StringInputs:
                 validation_split = 0.0
         if shuffle is None:
             shuffle = not isinstance(x, Batches)  # They have an order of their own.
+        given = x
         x, y, sample_weight, has_all = self._prepare(
             kind, x, y, sample_weight, batch_size, shuffle, is_training=True
         )
+        batches = next((each for each in (x, given) if isinstance(each, Batches)), None)
+        arrays = (x, y, sample_weight) if batches is None else batches.arrays
+        if isinstance(arrays, tuple):
+            self.count_targets(*arrays)
         if not has_all:
             # Keras can shuffle only the batches of a `PyDataset`, and warns about other streams.
             shuffle = shuffle and kind == "py_dataset"

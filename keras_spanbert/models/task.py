@@ -10,7 +10,7 @@ import keras_hub
 
 from keras_spanbert import distribution
 from keras_spanbert.checks import check_in
-from keras_spanbert.keras_private import forget_metrics
+from keras_spanbert.keras_private import TargetLossModel, forget_metrics
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models import lora
@@ -24,7 +24,7 @@ from keras_spanbert.training.optimizer import AdamW
 _LOG = logging.getLogger("keras_spanbert")
 
 
-class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
+class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.Task):
     """A backbone with a head, which loads presets and checkpoints and compiles itself.
 
     A task's class defines what shared code needs to know about it:
@@ -42,6 +42,7 @@ class SpanBertTask(StringInputs, KerasModel, keras_hub.models.Task):
       its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
     - `label_limits`: the values of labels in arrays.
+    - `weights_mark_targets` and `divides_by_rows`: see `TargetLossModel`.
     - `config_names`: its arguments that `get_config` saves from attributes of the same name.
     - `scores`: labels of the evaluation's scores in percent, by name.
     - `best_score`: name of the score used to select the best checkpoint. Higher is

@@ -131,6 +131,8 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             steps_per_execution=FLAGS.steps_per_execution,
             jit_compile=jit_compile(),
         )
+        if isinstance(settings.stream.arrays, tuple):
+            model.count_targets(*settings.stream.arrays)
     with exit_on_training_error(distribution, checkpoint, report) as interruption:
         if settings.evaluate_first and not report.rows:
             log("Evaluating before training")

@@ -33,7 +33,7 @@ def as_labels(labels, names: list[str] | None, place: Callable = str):
     rows = np.asarray(labels) if hasattr(labels, "__array__") else labels
     values = [as_scalar(value) for value in rows]
     if names is not None:
-        numbers_of = {name: i for i, name in enumerate(names)}
+        numbers_of = label_numbers(names)
         return np.array(
             [label_id(value, numbers_of, place(i)) for i, value in enumerate(values)], np.int32
         )
@@ -80,9 +80,12 @@ def _in_graph(labels, names):
         return check_in_graph(tf.cast(labels, tf.int32), is_right, rule, labels)
     if labels.dtype.is_floating or labels.shape.rank != 1:
         raise ValueError(f"A label must be {known_labels(names)}. Received: {labels!r:.80}")
+    integers = [key for key in label_numbers(names) if is_integer(key)]
     labels = tf.cast(labels, tf.int64)
-    is_right = (labels >= 0) & (labels < len(names))
-    return check_labels_in_graph(tf.cast(labels, tf.int32), is_right, labels, names)
+    is_name = labels[..., None] == tf.constant(integers, tf.int64)
+    # The names of classes are all integers, or none of their numbers is another one's name.
+    found = tf.argmax(is_name, axis=-1, output_type=tf.int32)
+    return check_labels_in_graph(found, tf.reduce_any(is_name, axis=-1), labels, names)
 
 
 def check_labels_in_graph(found, is_right, labels, names):
@@ -161,23 +164,44 @@ def _check_numbers(labels, weights, limit, ignored, rule):
     return labels
 
 
-def label_id(value, numbers_of: dict[str, int], place) -> int:
-    """Returns the number of a label, its name or number. `place` is for the message."""
+def label_numbers(names: list[str]) -> dict:
+    """Returns the numbers of labels: by name, and by the integers that may stand for a name.
+
+    If all names are integers, an integer is a name. Otherwise it is the label's number, unless an
+    integer among the names has another number: then it could be either, and none is returned.
+    """
+    integers = {int(n): i for i, n in enumerate(names) if _is_canonical(n)}
+    if len(integers) < len(names):
+        is_clear = all(number == i for number, i in integers.items())
+        integers = {i: i for i in range(len(names))} if is_clear else {}
+    return {**{name: i for i, name in enumerate(names)}, **integers}
+
+
+def _is_canonical(name):
+    digits = name.removeprefix("-")
+    return digits.isascii() and digits.isdecimal() and str(int(name)) == name
+
+
+def label_id(value, numbers_of: dict, place) -> int:
+    """Returns the number of a label. `numbers_of` are `label_numbers`, `place` is for messages."""
     value = as_scalar(value)
     value = decode(value) if isinstance(value, bytes) else value
-    if isinstance(value, str) and value in numbers_of:
+    if (isinstance(value, str) or is_integer(value)) and value in numbers_of:
         return numbers_of[value]
-    if is_integer(value) and 0 <= value < len(numbers_of):
-        return int(value)
-    raise ValueError(
-        f"A label must be {known_labels(list(numbers_of))}. Received: {value!r:.80} at {place}"
-    )
+    names = [key for key in numbers_of if isinstance(key, str)]
+    raise ValueError(f"A label must be {known_labels(names)}. Received: {value!r:.80} at {place}")
 
 
 def known_labels(names: list[str]) -> str:
     """Returns what a label can be, for messages."""
     known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    return f"one of the model's {len(names)}: {known}, or its number"
+    integers = [key for key in label_numbers(names) if is_integer(key)]
+    more = ", or its number"
+    if not integers:
+        more = ", as a string, because an integer could be a name or a number"
+    elif list(map(str, integers)) == names:
+        more = ", as a string or an integer"
+    return f"one of the model's {len(names)}: {known}{more}"
 
 
 def as_scalar(value):

@@ -1,11 +1,9 @@
-"""Losses that are weighted means over all replicas, on one device or many."""
+"""Losses: the sum of weight x loss over the number of targets."""
 
 import functools
 
 import keras
 from keras import ops
-
-from keras_spanbert.distribution import mean_over_replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -68,26 +66,20 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
 
 
 class _WeightedMean:
-    """Makes a loss the weighted mean over the rows of all replicas, with weight 1 by default."""
+    """Makes a loss the sum of weight x loss over the number of values, as by default in Keras."""
 
-    # Keras's reduction alone gives the mean of the replicas' means: a row has more weight if its
-    # replica has few rows.
-    def __init__(self, reduction: str = "mean_with_sample_weight", **kwargs):
+    def __init__(self, reduction: str = "sum_over_batch_size", **kwargs):
+        if reduction == "mean_with_sample_weight":  # In files of earlier versions.
+            reduction = "sum_over_batch_size"
         super().__init__(reduction=reduction, **kwargs)
-
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        loss = super().__call__(y_true, y_pred, sample_weight)
-        weights = ops.ones_like(y_true) if sample_weight is None else sample_weight
-        weight = ops.sum(ops.cast(weights, loss.dtype))
-        mean = mean_over_replicas(weight)
-        if mean is weight:
-            return loss
-        return loss * weight / ops.maximum(mean, keras.config.epsilon())
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCrossentropy):
-    """Computes the cross-entropy (nats) of labels, as a weighted mean over all replicas.
+    """Computes the cross-entropy (nats) of labels: the sum of weight x loss over their number.
+
+    A label of weight 0 counts in that number. A padded label does not: its output has a
+    Keras mask that is false there, which a task of this library sets.
 
     Args:
         **kwargs: see `keras.losses.SparseCategoricalCrossentropy`.
@@ -95,7 +87,7 @@ class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCros
     Example:
     ```python
     loss = WeightedMeanCrossentropy(from_logits=True)
-    loss([[3, 0]], logits, sample_weight=[[1.0, 0.0]])
+    loss([3, 0], logits, sample_weight=[1.0, 0.0])  # Half of the loss of the first row.
     ```
     """
 
@@ -106,9 +98,10 @@ class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCros
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanBinaryCrossentropy(_WeightedMean, keras.losses.BinaryCrossentropy):
-    """Computes the binary cross-entropy (nats), as a weighted mean over all replicas.
+    """Computes the binary cross-entropy (nats): the sum of weight x loss over the number of rows.
 
-    The loss of a row is the mean over its classes.
+    The loss of a row is the mean over its classes. For rows of weight 0, and padding, see
+    `WeightedMeanCrossentropy`.
 
     Args:
         **kwargs: see `keras.losses.BinaryCrossentropy`.
@@ -123,20 +116,24 @@ class WeightedMeanBinaryCrossentropy(_WeightedMean, keras.losses.BinaryCrossentr
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanSquaredError(_WeightedMean, keras.losses.MeanSquaredError):
-    """Computes the squared error, as a weighted mean over all replicas.
+    """Computes the squared error: the sum of weight x error over the number of rows.
+
+    For rows of weight 0, and padding, see `WeightedMeanCrossentropy`.
 
     Args:
         **kwargs: see `keras.losses.MeanSquaredError`.
 
     Example:
     ```python
-    WeightedMeanSquaredError()([[1.0], [2.0]], [[1.5], [9.0]], sample_weight=[1.0, 0.0])  # 0.25
+    loss = WeightedMeanSquaredError()
+    loss([[1.0], [2.0]], [[1.5], [9.0]], sample_weight=[1.0, 0.0])  # 0.125
     ```
     """
 
 
+@keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMean(_WeightedMean, keras.losses.Loss):
-    """Computes the weighted mean of given losses, passed as `y_pred`, over all replicas.
+    """Computes the sum of weight x loss over the number of losses, which are given as `y_pred`.
 
     The values of `y_true` are not used, only its shape.
     """

@@ -39,6 +39,32 @@ def test_integers_in_a_graph_do_not_wrap_around():
     assert in_graph(as_labels, np.array([255], "uint8"), many).tolist() == [255]
 
 
+STARS = ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "expected"),
+    [
+        (STARS, [1, 2, 5], [0, 1, 4]),
+        (STARS, ["1", "2", "5"], [0, 1, 4]),
+        (STARS, [0, 1], "s 5: 1, 2, 3, 4, 5, as a string or an integer"),
+        (["0", "1", "10", "2"], [2, 10, 0], [3, 2, 0]),
+        (["-1", "0", "1"], [-1, 0, 1], [0, 1, 2]),
+        (["bad", "1", "02"], [0, 1, 2], [0, 1, 2]),
+        (["1", "bad"], ["1", "bad"], [0, 1]),
+        (["1", "bad"], [1, 0], "1, bad, as a string, because an integer could be"),
+    ],
+)  # fmt: skip
+def test_integers_are_names_if_all_names_are_integers(names, labels, expected):
+    for convert in [as_labels, lambda *arguments: in_graph(as_labels, *arguments)]:
+        if isinstance(expected, list):
+            assert convert(labels, names).tolist() == expected
+            assert convert(np.array(labels), names).tolist() == expected
+        else:
+            with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=expected):
+                convert(labels, names)
+
+
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32"])
 def test_rows_of_labels_have_any_dtype(dtype):
     labels = np.array([[0, 1, 1], [0, 0, 0]], dtype)

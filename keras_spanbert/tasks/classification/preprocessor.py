@@ -13,7 +13,7 @@ from keras_spanbert.checks import (
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.text.examples import column, is_examples
-from keras_spanbert.text.labels import check_labels_in_graph, label_id
+from keras_spanbert.text.labels import check_labels_in_graph, label_id, label_numbers
 from keras_spanbert.text.pairs import encode_pairs
 from keras_spanbert.text.strings import as_strings
 
@@ -26,7 +26,7 @@ def label_rows(labels, names: list[str]):
     """
     if is_symbolic(labels):
         return _rows_in_graph(labels, names)
-    numbers_of = {name: i for i, name in enumerate(names)}
+    numbers_of = label_numbers(names)
     rows = to_python(labels)
     kinds = (list, set, frozenset)
     if not isinstance(rows, list) or not all(isinstance(row, kinds) for row in rows):

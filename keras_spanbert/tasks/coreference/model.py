@@ -344,19 +344,23 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
                 `singletons`, the loss of mention scores is added.
             **kwargs: see `keras.Model.compile`.
         """
-        if loss not in ("auto", None):
+        # Keras saves the default loss, and earlier versions saved none.
+        if loss not in ("auto", None) and not isinstance(loss, WeightedMean):
             raise ValueError(f'`loss` must be "auto". Received: loss={loss}')
         super().compile(optimizer=optimizer, **kwargs)
 
     def default_optimizer(self):
         return TwoRateAdam(heads=self.head_names())
 
+    def default_loss(self):
+        return WeightedMean()  # Of the losses of documents: see `compute_loss`.
+
     def head_names(self) -> list[str]:
         """Returns the names of the layers outside the encoder: see `TwoRateAdam`."""
         return [name for name, layer in self.head_layers().items() if layer.trainable_weights]
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Returns the weighted mean over documents of the loss, summed over their spans."""
+        """Returns the mean over documents of weight x loss, summed over their spans."""
         if y is None:
             raise ValueError(
                 "Documents to train on must have `clusters`, and batches of arrays `cluster_ids`. "
@@ -370,7 +374,9 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         # Spans that fill up the kept spans are padding.
         losses = losses * ops.cast(x["top_span_mask"], losses.dtype)
         losses = ops.sum(losses, axis=-1)
-        return WeightedMean()(losses, losses, sample_weight) + sum(self.losses)
+        if isinstance(sample_weight, dict):  # By the names of the labels, if `fit` gets arrays.
+            sample_weight = sample_weight["cluster_ids"]
+        return super().compute_loss(x, losses, losses, sample_weight, training)
 
     def span_losses(self, scores, antecedents, mention_scores, labels):
         """Returns the loss of each span that is kept, `[..., K]`: see `marginal_loss`."""

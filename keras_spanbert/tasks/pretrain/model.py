@@ -123,6 +123,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
     huggingface_class = "BertForMaskedLM"
     demo_page = "keras_spanbert.demo.blanks:page"
     serves_heads = False
+    weights_mark_targets = True
     config_names = (
         *("max_span_tokens", "position_dim", "sbo_weight", "nsp_weight"),
         *objectives.CHOICES,

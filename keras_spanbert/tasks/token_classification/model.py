@@ -78,6 +78,7 @@ class SpanBertTokenClassifier(ClassifierTask):
     huggingface_class = "BertForTokenClassification"
     names_argument = "labels"
     has_class_weights = False
+    weights_mark_targets = divides_by_rows = True
     config_names = ("labels", "dropout")
     scores = {"precision": "precision", "recall": "recall", "f1": "F1", "accuracy": "accuracy"}
 

@@ -32,6 +32,9 @@ from keras_spanbert.text.tokens import (
     tokenize_texts,
 )
 
+# The weight of labels that the user gave weight 0. A weight of 0 means that there is no label.
+NO_WEIGHT = np.float32(1e-30)
+
 Words = collections.namedtuple(
     "Words",
     [
@@ -230,7 +233,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     Returns:
         `x` or `(x, y, sample_weight)`. `x` is a dict of `token_ids`, `segment_ids`
         and `padding_mask`, int32 `[W, L]`. `y` is int32 and `sample_weight` float32
-        `[W, L]`, 0 for tokens without a word's label.
+        `[W, L]`, 0 for tokens without a word's label. The labels of a text of weight 0
+        have weight 1e-30 instead: they have no effect, but count in the mean of losses.
 
     Examples:
     ```python
@@ -299,7 +303,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         weights = xp.asarray(is_label, dtype=np.float32)
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, texts, "text")
-            weights *= take(xp, sample_weight, example)[:, None]
+            weights *= take(xp, xp.maximum(sample_weight, NO_WEIGHT), example)[:, None]
         return {name: windows[name] for name in SEQUENCES}, y, weights
 
     @accepts_datasets
