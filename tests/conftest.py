@@ -46,14 +46,23 @@ ON_TORCH = (
     "recipes/test_token_classification.py", "runs/test_progress.py",
     "runs/test_training_checkpoint.py",
     "tasks/*/test_model.py", "tasks/classification/test_multi_label.py",
-    "tasks/coreference/test_resolve.py", "tasks/test_datasets.py", "tasks/test_models.py",
+    "tasks/coreference/test_resolve.py", "tasks/test_datasets.py", "tasks/test_mistakes.py",
+    "tasks/test_models.py", "test_failed_saves.py", "test_quantization.py", "test_spacy.py",
     "test_arguments.py",
     "test_docs.py", "test_stores.py",
+)  # fmt: skip
+# Tests that run on PyTorch by default, and on the other backends with `--long`: other tests run the
+# same code on each backend. Single tests are marked with `@pytest.mark.torch_first`.
+TORCH_FIRST = (
+    "models/test_lora.py", "models/test_task.py", "tasks/coreference/test_documents.py",
+    "tasks/coreference/test_inference.py", "tasks/coreference/test_links.py",
+    "tasks/test_label_arrays.py", "tasks/test_models.py", "test_failed_saves.py",
+    "test_quantization.py", "test_saving.py",
 )  # fmt: skip
 # Files of tests that take more than a few seconds. Single tests have `@pytest.mark.long`.
 LONG = (
     "distribution/test_distribution.py", "distribution/test_several_devices.py", "gpu",
-    "layers/test_on_tpu.py", "long", "recipes/test_classification.py",
+    "layers/test_on_tpu.py", "recipes/test_classification.py",
     "recipes/test_configs.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
     "recipes/test_question_answering.py", "recipes/test_relation_extraction.py",
     "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",
@@ -67,13 +76,19 @@ LONG = (
 @pytest.hookimpl(tryfirst=True)  # Before `-m` selects tests.
 def pytest_collection_modifyitems(config, items):
     """Marks tests that run once or are long, and deselects those that another backend runs."""
-    for name, paths in [("once", ONCE), ("on_torch", ON_TORCH), ("long", LONG)]:
+    marks = {"once": ONCE, "on_torch": ON_TORCH, "torch_first": TORCH_FIRST, "long": LONG}
+    for name, paths in marks.items():
         for pattern in paths:
             found = list(TESTS.glob(pattern))
             assert found, f"{pattern} is listed in tests/conftest.py but does not exist"
             for item in items:
                 if any(item.path.is_relative_to(path) for path in found):
                     item.add_marker(name)
+    for item in items:
+        is_first = item.get_closest_marker("torch_first") and required_backend(item) is None
+        if is_first and not item.get_closest_marker("every_backend"):
+            if keras.backend.backend() != "torch":
+                item.add_marker("long")
     left_out = [
         item for item in items if required_backend(item) not in (None, keras.backend.backend())
     ]

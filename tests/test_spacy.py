@@ -167,6 +167,7 @@ def test_saved_pipeline_contains_the_model(nlp, preset, tmp_path, monkeypatch):
         assert (old == new).all()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_quantized_presets_are_saved_and_can_be_converted(preset, tmp_path):
     resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)

@@ -33,6 +33,7 @@ def check_answers(found, expected):
         assert one == (pytest.approx(other, abs=1e-4) if isinstance(other, float) else other)
 
 
+@pytest.mark.every_backend
 def test_answers_do_not_depend_on_batches_or_containers(task, model):
     ask = getattr(model, task.ask)
     expected = ask(*task.columns, batch_size=64)

@@ -27,7 +27,11 @@ def check_in_threads(*calls, times=3):
                 assert one == other
 
 
-@pytest.mark.parametrize("name", TASKS)
+# A lock is needed on JAX only.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n == "texts" else pytest.mark.once("jax")) for n in TASKS],
+)
 def test_tasks_answer_and_evaluate(name, tmp_path):
     task = TASKS[name]
     model = with_large_weights(task.build())
@@ -58,6 +62,7 @@ def test_pretrainer_fills_and_its_encoder_predicts():
     )
 
 
+@pytest.mark.long
 def test_resolver_scores_whole_texts_and_chunks(tmp_path):
     stub_resolver.save(tmp_path / "resolver")
     model = with_large_weights(
