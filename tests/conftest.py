@@ -39,17 +39,16 @@ ONCE = (
 # and recipes on every backend. `@pytest.mark.once("tensorflow")` and `once("torch")` choose the
 # backend of a single test, for example for SavedModels, which need no child process on TensorFlow.
 ON_TORCH = (
-    "formats", "models/test_registration.py", "recipes/test_classification.py",
-    "recipes/test_configs.py",
-    "recipes/test_coreference.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
+    "formats", "models/test_registration.py", "models/test_source.py",
+    "recipes/test_classification.py", "recipes/test_configs.py", "recipes/test_coreference.py",
+    "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
     "recipes/test_relation_extraction.py", "recipes/test_stores.py",
     "recipes/test_token_classification.py", "runs/test_progress.py",
-    "runs/test_training_checkpoint.py",
-    "tasks/*/test_model.py", "tasks/classification/test_multi_label.py",
+    "runs/test_training_checkpoint.py", "tasks/*/test_model.py",
+    "tasks/classification/test_multi_label.py", "tasks/coreference/test_checkpoint.py",
     "tasks/coreference/test_resolve.py", "tasks/test_datasets.py", "tasks/test_mistakes.py",
-    "tasks/test_models.py", "test_failed_saves.py", "test_quantization.py", "test_spacy.py",
-    "test_arguments.py",
-    "test_docs.py", "test_stores.py",
+    "tasks/test_models.py", "test_arguments.py", "test_docs.py", "test_failed_saves.py",
+    "test_quantization.py", "test_spacy.py", "test_stores.py",
 )  # fmt: skip
 # Tests that run on PyTorch by default, and on the other backends with `--long`: other tests run the
 # same code on each backend. Single tests are marked with `@pytest.mark.torch_first`.

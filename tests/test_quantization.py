@@ -132,13 +132,6 @@ def test_filters_select_layers(filters):
     assert {path for path in quantized(model) if "transformer_layer" not in path} == HEADS
 
 
-def test_quantized_models_cannot_be_converted_to_hugging_face(tmp_path):
-    model = answerer("float32")
-    model.quantize("int4")
-    with pytest.raises(ValueError, match="only the weights of a BERT model. Received: "):
-        ks.checkpoints.to_huggingface(model, tmp_path / "out")
-
-
 @pytest.mark.once
 def test_quantized_pretrainer_accepts_strings():
     model = pretrainer("float32")

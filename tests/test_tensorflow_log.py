@@ -42,6 +42,7 @@ def test_fit_in_a_script_prints_nothing_to_stderr():
     assert capture_stderr(FIT) == ""
 
 
+@pytest.mark.long
 @pytest.mark.once
 def test_only_other_messages_during_import_are_shown_by_default():
     assert capture_stderr(LOAD) == "mine\n"

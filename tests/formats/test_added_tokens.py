@@ -130,14 +130,14 @@ DECODER = {
 )
 def test_every_file_of_transformers_is_read(tmp_path, settings, others, exact):
     folder = write_vocabulary(tmp_path / "source", settings, **others)
-    added, notes = read_added_tokens(folder, WORDS)
+    added, notes = read_added_tokens(str(folder), WORDS)
     assert list(added) == list(ADDED) and notes == []
     assert {token for token, is_exact in added.items() if is_exact} == exact
 
 
 def test_tokens_of_the_vocabulary_can_be_found_in_texts_too(tmp_path):
     folder = write_vocabulary(tmp_path / "source", added_tokens={"covid": WORDS.index("covid")})
-    assert read_added_tokens(folder, WORDS) == ({"covid": False}, [])
+    assert read_added_tokens(str(folder), WORDS) == ({"covid": False}, [])
     tokenizer = ks.SpanBertTokenizer(WORDS, added_tokens={"covid": False})
     assert list(tokenizer("mycovids")) == [WORDS.index(word) for word in ["my", "covid", "s"]]
 
@@ -157,7 +157,7 @@ def test_tokens_of_the_vocabulary_can_be_found_in_texts_too(tmp_path):
 )  # fmt: skip
 def test_contradictions_are_named(tmp_path, others, message):
     with pytest.raises(ValueError, match=message):
-        read_added_tokens(write_vocabulary(tmp_path / "source", **others), WORDS)
+        read_added_tokens(str(write_vocabulary(tmp_path / "source", **others)), WORDS)
 
 
 def test_tokens_without_embeddings_are_left_out(transformers, tmp_path, caplog):

@@ -633,9 +633,10 @@ def test_command_reports_tensors_of_pairs(models, tmp_path, capsys):
     converted = ks.SpanBertPretrainer.from_preset(tmp_path / "with")
     expected = ks.SpanBertPretrainer.from_preset(source, next_sentence=True)
     assert_same(converted, expected, ignore="sbo_head")
-    # Objectives cannot be changed for a preset.
-    assert main([str(tmp_path / "with"), str(tmp_path / "no"), "--next_sentence"]) == 2
-    assert "only to checkpoints of other libraries" in capsys.readouterr().err
+    # These cannot be changed for a preset.
+    for option in ["--next_sentence", "--num_heads=3", f"--vocabulary={source}"]:
+        assert main([str(tmp_path / "with"), str(tmp_path / "no"), option]) == 2
+        assert "only to checkpoints of other libraries" in capsys.readouterr().err
 
 
 def test_command_refuses_a_nonempty_destination(hf_folder, tmp_path, capsys):

@@ -42,6 +42,7 @@ def test_served_offsets_are_minus_1_for_special_tokens():
     assert served["token_ids"].numpy().tolist() == [[2, 5, 5, 5, 5, 5, 3]]
 
 
+@pytest.mark.torch_first
 def test_layers_have_the_given_arguments():
     layer = build(dropout=0.5, attention_dropout=0.0, rematerialize=True).transformer_layers[0]
     assert layer._self_attention_layer.dropout == 0.0 and layer.rematerialize
@@ -51,6 +52,7 @@ def test_layers_have_the_given_arguments():
     assert layer._self_attention_layer.dropout == 0.5 and not layer.rematerialize
 
 
+@pytest.mark.torch_first
 def test_new_weights_have_the_scale_of_the_initializer():
     stddev = 0.07
     backbone = SpanBertBackbone(101, 2, 2, 32, 64, initializer_range=stddev)
@@ -123,6 +125,7 @@ def test_names_in_weight_files_are_stable(tmp_path):
     }
 
 
+@pytest.mark.torch_first
 def test_other_keys_are_ignored():
     backbone, x = build(), inputs()
     others = {"a_first": np.ones((B, L), "int32"), "z_last": np.ones((B, L), "int32")}

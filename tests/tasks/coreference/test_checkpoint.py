@@ -7,6 +7,7 @@ from keras_spanbert.checkpoints.__main__ import main
 from keras_spanbert.models.source import open_checkpoint
 
 
+@pytest.mark.torch_first
 def test_released_folder_gives_arguments_from_tensors(reference):
     model = ks.SpanBertCoreferenceResolver.from_preset(
         reference.checkpoint("a"), vocabulary=str(reference.vocabulary), max_segment_len=128

@@ -28,6 +28,7 @@ def test_model_sums_unrounded_mention_scores(build, document, mixed_precision):
     np.testing.assert_array_equal(scores, np.where(is_pair, sums, -np.inf))
 
 
+@pytest.mark.torch_first
 def test_training_drops_out_units_of_the_head(build, document):
     model = build(dropout_rate=0.5)
     x, _, _ = model.preprocess([document])

@@ -97,10 +97,9 @@ def test_graph_code_agrees_on_any_characters():
     # Python 3.11 has Unicode 14. RE2 does not know newer characters either.
     every = [c for c in every if unicodedata.category(c) not in ("Cs", "Cn")]
     common = [*"aab中行'tTsxI.!?…  \n\n()\"“”’»«-,;:。！」१؟।0"]
-    texts = ["".join(generator.choice(common, 30)) for _ in range(300)]
-    texts += ["".join(generator.choice(every + common * 3000, 20)) for _ in range(300)]
-    for i in range(0, len(texts), 200):
-        assert list(split_sentences(texts[i : i + 200]))
+    texts = ["".join(generator.choice(common, 30)) for _ in range(120)]
+    texts += ["".join(generator.choice(every + common * 3000, 20)) for _ in range(120)]
+    assert list(split_sentences(texts))
 
 
 def test_batches_equal_single_texts():

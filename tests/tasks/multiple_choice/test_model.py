@@ -25,7 +25,7 @@ def reference(shared_data):
     )
 
 
-@pytest.mark.parametrize("length", [80, 32])
+@pytest.mark.parametrize("length", [pytest.param(80, marks=pytest.mark.torch_first), 32])
 def test_logits_and_loss_equal_the_reference(shared_data, reference, length):
     losses = {80: 1.33524751663208, 32: 1.3553178310394287}  # From expected.json.
     with np.load(shared_data / FOLDER / "features.npz") as features:
@@ -40,6 +40,7 @@ def test_logits_and_loss_equal_the_reference(shared_data, reference, length):
     assert loss == pytest.approx(losses[length], abs=1e-5)
 
 
+@pytest.mark.torch_first
 def test_answers_equal_the_reference(shared_data, reference):
     prompts, choices, labels = questions(shared_data)
     answers = reference.choose(prompts, choices, batch_size=80)

@@ -88,6 +88,7 @@ def test_fit_on_full_blocks_needs_no_mask(tmp_path):
     assert "padding_mask" in dataset.element_spec[0]
 
 
+@pytest.mark.torch_first
 def test_fill_scores_candidates_with_both_heads():
     model = build(L)
     text = "the [MASK] [MASK] of it and [MASK] to"

@@ -31,6 +31,7 @@ def arrays(model, seed=5):
     return tiny_pretrainer.arrays(model, TEXTS, seed)
 
 
+@pytest.mark.torch_first
 @pytest.mark.parametrize("name", CHOICES)
 def test_objectives_determine_inputs_outputs_and_layers(name):
     model = build(name)

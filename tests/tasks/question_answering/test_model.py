@@ -15,6 +15,7 @@ def trained(trained_answerer):
     return trained_answerer
 
 
+@pytest.mark.torch_first
 def test_fit_learns_to_answer(trained):
     questions, contexts, golds = examples(100, seed=1)
     answers = trained.answer(questions, contexts)
@@ -27,6 +28,7 @@ def test_fit_learns_to_answer(trained):
         assert 0.0 < answer["score"] <= 1.0
 
 
+@pytest.mark.torch_first
 def test_evaluate_on_strings_equals_windows(trained):
     questions, contexts, answers = examples(40, seed=2)
     by_strings = trained.evaluate(

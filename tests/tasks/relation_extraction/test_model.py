@@ -28,7 +28,12 @@ def reference(shared_data):
         return model, splits, expected, {name: file[name] for name in file.files}
 
 
-@pytest.mark.parametrize("mode", ["ner", "text", "text_ner", "ner_text", "ner_32", "text_48"])
+OTHERS = ["text", "text_ner", "ner_text", "ner_32", "text_48"]
+
+
+@pytest.mark.parametrize(
+    "mode", ["ner", *(pytest.param(mode, marks=pytest.mark.torch_first) for mode in OTHERS)]
+)
 def test_logits_losses_and_scores_equal_the_released_code(reference, mode):
     model, splits, expected, features = reference
     kind, _, length = mode.rpartition("_") if mode[-1].isdecimal() else (mode, "", 128)
@@ -95,6 +100,7 @@ def test_conversion_distinguishes_relations_from_text_classes(trained, tmp_path,
     assert task["class_name"] == "SpanBertTextClassifier"
 
 
+@pytest.mark.once
 def test_unused_tokens_are_added_to_the_vocabulary_of_a_preset(tmp_path, caplog):
     vocabulary = [token for token in VOCABULARY if "unused" not in token]
     size = len(vocabulary)
