@@ -17,6 +17,7 @@ from keras_spanbert.data.coreference_conllu import is_conllu, read_conllu
 from keras_spanbert.data.coreference_documents import (
     check_document,
     clusters_in_words,
+    merge_clusters,
     pair_with_clusters,
 )
 from keras_spanbert.data.examples import check, check_not_empty, field
@@ -25,6 +26,7 @@ from keras_spanbert.data.text_files import read_json_lines, read_lines
 __all__ = [
     "check_document",
     "clusters_in_words",
+    "merge_clusters",
     "nested_clusters",
     "read",
     "write_conll",

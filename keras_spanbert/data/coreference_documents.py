@@ -75,6 +75,52 @@ def check_has_clusters(documents) -> None:
             )
 
 
+def check_training_clusters(documents) -> None:
+    """Raises a `ValueError` if a cluster is empty, or a mention is in two clusters or twice."""
+    for i, document in enumerate(documents):
+        place = f"documents[{i}] ({document.get('doc_key', '')})"
+        found = {}
+        for c, cluster in enumerate(document.get("clusters", ())):
+            check(len(cluster), place, "a cluster to train on must have mentions", cluster)
+            for mention in map(tuple, cluster):
+                if mention in found:
+                    raise ValueError(
+                        f"{place}: a mention to train on must be in one cluster, once. "
+                        "keras_spanbert.data.coreference.merge_clusters merges clusters with a "
+                        f"common mention, as the released scripts do. Received: {list(mention)} in "
+                        f"clusters[{found[mention]}] and clusters[{c}]"
+                    )
+                found[mention] = c
+
+
+def merge_clusters(clusters) -> list[list[tuple[int, int]]]:
+    """Merges clusters that share a mention, and lists each mention once.
+
+    Args:
+        clusters: list of clusters, each a list of mentions `[start, end]`.
+
+    Returns:
+        List of lists of tuples `(start, end)`. Empty clusters are left out.
+
+    Example:
+    ```python
+    keras_spanbert.data.coreference.merge_clusters([[[0, 1], [4, 4]], [[4, 4], [6, 6]]])
+    # [[(0, 1), (4, 4), (6, 6)]]
+    ```
+    """
+    merged = []
+    for cluster in clusters:
+        mentions = dict.fromkeys(map(tuple, cluster))
+        apart = []
+        for other in merged:
+            if other.keys().isdisjoint(mentions):
+                apart.append(other)
+            else:
+                mentions = other | mentions
+        merged = [*apart, mentions]
+    return [list(mentions) for mentions in merged if mentions]
+
+
 def clusters_in_words(document: dict, clusters=None) -> list:
     """Converts clusters of a document in subtokens to spans of words.
 

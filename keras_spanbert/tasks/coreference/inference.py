@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_spanbert import distribution
 from keras_spanbert.data.batches import round_up
+from keras_spanbert.data.coreference_documents import check_training_clusters
 from keras_spanbert.models.keras_model import one_thread
 from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.preprocessor import truncate
@@ -148,6 +149,8 @@ class Documents:
             raise ValueError("There must be at least one document. Received: none")
         self.model = model
         self.tensors = [model.preprocessor.tensors(document) for document in documents]
+        if max_segments is not None:  # In training.
+            check_training_clusters(documents)
         self.has_labels = all("clusters" in document for document in documents)
         self.max_segments = max_segments
         self.seed = seed

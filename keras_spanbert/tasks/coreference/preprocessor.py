@@ -6,13 +6,18 @@ W = words, S = segments, L = longest segment, T = tokens of the document. `xp` i
 
 import functools
 import itertools
+import re
 from collections.abc import Collection, Iterable
 
 import keras
 import numpy as np
 
 from keras_spanbert.checks import check_flags, check_in, check_range, is_number
-from keras_spanbert.data.coreference_documents import check_document, has_subtokens
+from keras_spanbert.data.coreference_documents import (
+    check_document,
+    has_subtokens,
+    merge_clusters,
+)
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 
 _MODEL_TYPES = ("independent", "overlap")
@@ -59,6 +64,8 @@ def check_arguments(**arguments) -> None:
             check_flags(**{name: value})
 
 
+# The beginning of a key with a genre, such as "nw/".
+_OTHER_GENRE = re.compile(r"[a-z]{2}(?![a-zA-Z0-9])")
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 
 
@@ -75,8 +82,9 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             `"independent"`.
         max_num_speakers: int. Number of different speakers of a document,
             including the unknown speaker and separators. Defaults to `20`.
-        genres: strings of two letters, with which documents' keys begin.
-            Defaults to those of OntoNotes.
+        genres: strings of two letters, with which documents' keys begin. A key such
+            as `"emma/1"`, without two letters and a sign at its beginning, has the
+            first genre. Defaults to those of OntoNotes.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
@@ -161,7 +169,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             document = {"doc_key": "", **document}
         size, sentences = check_document(document), document["sentences"]
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
-        clusters = _merge_clusters(document.get("clusters", []))
+        clusters = merge_clusters(document.get("clusters", []))
         if has_subtokens(document):
             self._check_separators(document)
             return {**document, "clusters": clusters}, np.arange(size, dtype=np.int32)
@@ -282,6 +290,13 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         starts, ends, cluster_ids = np.array(gold, np.int32).reshape(-1, 3).T
         key = document["doc_key"]
         genre = key if key in self.genres else key[:2]  # `resolve` gives the genre as the key.
+        if self.genres and genre not in self.genres and _OTHER_GENRE.match(key):
+            raise ValueError(
+                "The genre of a document, the two letters at the beginning of `doc_key`, must be "
+                f"one of {', '.join(self.genres)}. To train with others, give them as `genres` "
+                "(--genres). A `doc_key` that begins with a longer word has the first genre. "
+                f"Received: {key!r}"
+            )
         tensors = {
             **segment_rows(
                 np.array([self._id_of.get(token, unknown) for token in tokens], np.int32),
@@ -303,21 +318,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         tokenizer = self.tokenizer
         is_overlap = self.model_type == "overlap"
         return (tokenizer.cls_token_id, tokenizer.sep_token_id) if is_overlap else None
-
-
-def _merge_clusters(clusters) -> list[list[tuple[int, int]]]:
-    """Merges clusters that share a mention, and lists each mention once."""
-    merged = []
-    for cluster in clusters:
-        mentions = dict.fromkeys(map(tuple, cluster))
-        apart = []
-        for other in merged:
-            if other.keys().isdisjoint(mentions):
-                apart.append(other)
-            else:
-                mentions = other | mentions
-        merged = [*apart, mentions]
-    return [list(mentions) for mentions in merged]
 
 
 SEPARATOR_SPEAKER = "[SPL]"

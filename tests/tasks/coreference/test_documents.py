@@ -4,6 +4,8 @@ import datasets
 import numpy as np
 import pytest
 
+from keras_spanbert.data import coreference
+
 pytestmark = pytest.mark.usefixtures("untraced")
 
 
@@ -25,6 +27,29 @@ def test_columns_and_tables_of_datasets(build, document):
     assert model.resolve(table["sentences"], table["speakers"], table["doc_key"]) == expected
     texts = datasets.Dataset.from_dict({"text": ["ann was old .", "she sold it ."]})["text"]
     assert model.resolve(texts) == model.resolve([*texts])
+
+
+@pytest.mark.once("torch")
+@pytest.mark.parametrize(
+    "clusters, message",
+    [
+        (
+            [[[0, 0], [2, 2]], [[2, 2]]],
+            r"in one cluster, once.* \[2, 2\] in clusters\[0\] and",
+        ),
+        ([[[0, 0], [0, 0]]], r"merge_clusters.* \[0, 0\] in clusters\[0\] and clusters\[0\]"),
+        ([[[0, 0]], []], "must have mentions"),
+    ],
+)
+def test_mentions_that_are_not_in_one_cluster_are_refused_in_training(
+    build, document, clusters, message
+):
+    document = {**document, "clusters": clusters}
+    with pytest.raises(ValueError, match=rf"documents\[1\] \(nw.*\): .*{message}"):
+        build().fit([{**document, "clusters": []}, document])
+    merged = coreference.merge_clusters(clusters)
+    build().fit([{**document, "clusters": merged}], verbose=0)
+    assert build().evaluate([document], verbose=0) >= 0
 
 
 @pytest.mark.once("torch")

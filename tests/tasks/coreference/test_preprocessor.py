@@ -102,6 +102,10 @@ def test_numbers_of_speakers_and_genres(tokenizer):
             document
         )
         assert tensors["speaker_ids"][0, 1:5].tolist() == [2, 3, other, other]
-    for key, number in [("tc/x_0", 5), ("emma", 0), ("", 0)]:
+    for key, number in [("tc/x_0", 5), ("emma", 0), ("zz9/a", 0), ("", 0)]:
         document = {"sentences": [["he"]], "doc_key": key}
         assert preprocessor(tokenizer).tensors(document)["genre"] == number
+    for key in ["zz/x_0", "zz", "zz_1"]:
+        with pytest.raises(ValueError, match=f"one of bc, .* `genres` .--genres.*: '{key}'"):
+            preprocessor(tokenizer).tensors({"sentences": [["he"]], "doc_key": key})
+    assert preprocessor(tokenizer, genres=("zz",)).tensors(document | {"doc_key": "zz/1"})
