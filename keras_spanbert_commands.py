@@ -9,6 +9,9 @@ import os
 def train() -> None:
     """`spanbert-train`: see `train.py`."""
     os.environ["KERAS_SPANBERT_LAZY"] = "1"
+    from keras_spanbert.console import protect_output
+
+    protect_output()  # Before libraries keep the streams.
     from keras_spanbert.recipes import main
 
     main()

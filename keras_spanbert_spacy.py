@@ -127,7 +127,7 @@ class SpanBertCoreference(Pipe):
         self, path: str | pathlib.Path, *, exclude: Iterable[str] = ()
     ) -> "SpanBertCoreference":
         """Uses the preset in the folder `path`. The next document loads it."""
-        self.preset = os.path.join(path, _FOLDER)
+        self.preset = os.path.abspath(os.path.join(path, _FOLDER))
         self._resolver = None
         return self
 

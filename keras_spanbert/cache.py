@@ -14,19 +14,21 @@ from typing import TypeVar
 import filelock
 
 from keras_spanbert import files, stores
+from keras_spanbert.checks import check_path, expand_home
 
 T = TypeVar("T")
 
 
-def local_copy(
-    path: str | os.PathLike, takes: Callable[[str], bool] = lambda name: True
-) -> str | os.PathLike:
+def local_copy(path: str | os.PathLike, takes: Callable[[str], bool] = lambda name: True) -> str:
     """Returns a local path for a file or folder: itself, or a copy if it is in a store.
 
     The copy is in the cache: see `open_cached`. It is complete, and other versions of the objects
     get other copies. `takes` is a function of a name in the folder: whether to copy it.
     """
+    path = check_path("path", path)
     if stores.is_local(path):
+        if os.path.isfile(path):
+            files.open_binary(path).close()  # Refuses pointers of Git LFS.
         return path
     folder, _, name = path.rpartition("/") if files.is_file(path) else (path.rstrip("/"), "", "")
     found = {name: files.version(path)} if name else files.names(folder)
@@ -46,9 +48,7 @@ def open_cached(key: str, write: Callable[[str], None], open_folder: Callable[[s
     damaged, `write(path)` writes it first. Only one of several processes does so, and the others
     wait. Nothing is removed from the cache.
     """
-    home = os.environ.get("KERAS_SPANBERT_CACHE") or os.path.join(
-        os.path.expanduser("~"), ".cache", "keras_spanbert"
-    )
+    home = expand_home(os.environ.get("KERAS_SPANBERT_CACHE") or "~/.cache/keras_spanbert")
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     target, partial = os.path.join(home, name), os.path.join(home, f"{name}{files.PARTIAL}")
     with contextlib.suppress(ValueError, OSError):  # The cache may be read-only.

@@ -66,17 +66,29 @@ def check_ids(name: str, value) -> tuple[int, ...]:
 
 
 def check_path(name: str, value) -> str:
-    """Returns a path as a string. Raises a `ValueError` if it is something else."""
-    return os.fspath(check_in(name, value, isinstance(value, (str, os.PathLike)), "a path"))
+    """Returns a path with `~` expanded. Raises a `ValueError` if it is something else."""
+    return expand_home(check_in(name, value, isinstance(value, (str, os.PathLike)), "a path"))
 
 
-def check_paths(name: str, value) -> list:
-    """Returns a path or several as a list. Raises a `ValueError` if one is something else."""
+def expand_home(path: str | os.PathLike) -> str:
+    """Returns a path with the home folder in place of `~` or `~user`."""
+    path = os.path.expanduser(path)
+    # Without such a user the path is not changed. It may be the name of a file.
+    if path.startswith("~") and not os.path.lexists(path.partition("/")[0]):
+        raise ValueError(
+            "A path that starts with ~ must name the home folder of a user. For a file of this "
+            f"name, write ./{path}. Received: {path}"
+        )
+    return path
+
+
+def check_paths(name: str, value) -> list[str]:
+    """Returns a path or several as a list: see `check_path`."""
     paths = [value] if isinstance(value, (str, os.PathLike)) else value
     is_list = isinstance(paths, Iterable) and not isinstance(paths, bytes)
     paths = list(paths) if is_list else [None]
     check_in(name, value, all(isinstance(path, (str, os.PathLike)) for path in paths), "paths")
-    return paths
+    return [expand_home(path) for path in paths]
 
 
 def check_rows(name: str, value) -> list:

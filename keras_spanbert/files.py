@@ -25,7 +25,10 @@ from typing import IO, BinaryIO
 import filelock
 
 from keras_spanbert import stores
+from keras_spanbert.checks import check_path
 
+# The beginning of a file that Git LFS has not replaced with its content.
+_POINTER = b"version https://git-lfs"
 # Marks the names of local files and folders that are not complete.
 PARTIAL = ".partial"
 # Written last and removed first: a checkpoint in a store is incomplete without it.
@@ -129,8 +132,11 @@ def _partial(path, inside=False):
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a temporary file that replaces `path` once it is complete.
 
-    `mode` is "w" for text in UTF-8, or "wb". An `OSError` of writing names `path`.
+    `mode` is "w" for text in UTF-8, or "wb". An `OSError` of writing names `path`. If `path` is a
+    symbolic link, its target is replaced.
     """
+    path = check_path("path", path)
+    path = os.path.realpath(path) if os.path.islink(path) else path
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     with _partial(path) as partial:
         with open(partial, mode, **text) as file:
@@ -183,7 +189,7 @@ def local_folder(path: str) -> Iterator[str]:
     `path` is a new or empty folder on disk, or a folder in a store: see `put_folder`.
     """
     is_local = stores.is_local(path)
-    disk = pathlib.Path(os.path.abspath(path))
+    disk = pathlib.Path(os.path.realpath(path))
     new_parents = [place for place in disk.parents if is_local and not place.exists()]
     try:
         if is_local:
@@ -222,7 +228,8 @@ def add_to_folder(path: str, replaced: Iterable[str] = ()) -> Iterator[str]:
     After an error, nothing in `path` has changed. Other files in `path` are kept, except a
     `SHA256SUMS` that lists a file with new content, and, if a new file matches any of the patterns
     in `replaced`, those that match any. If the process is killed while the files are moved,
-    `config.json` is missing, so that no library loads a mixture of old and new files.
+    `config.json` is missing, so that no library loads a mixture of old and new files. If a name is
+    a symbolic link in `path`, its target is replaced.
     """
     with _partial(path, inside=True) as new:
         os.mkdir(new)
@@ -236,7 +243,12 @@ def _swap(new, path, old, replaced, undo):
     """Moves files from `path` to `old` and from `new` to `path`. `undo` reverses each step."""
     made = sorted(pathlib.Path(new).rglob("*"))
     names = [item.relative_to(new).as_posix() for item in made if not item.is_dir()]
-    removed = {name for name in names if os.path.lexists(os.path.join(path, name))}
+
+    def place(name):
+        target = os.path.join(path, name)
+        return os.path.realpath(target) if name in names else target
+
+    removed = {name for name in names if os.path.lexists(place(name))}
 
     def matches(name):
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in replaced)
@@ -248,9 +260,9 @@ def _swap(new, path, old, replaced, undo):
             if not removed.isdisjoint(read_checksums(path)):
                 removed.add(CHECKSUMS)
     for name in removed:
-        place = os.path.join(path, name)
-        if os.path.isdir(place):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), place)
+        if os.path.isdir(place(name)):
+            target = os.path.join(path, name)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
     for folder in filter(pathlib.Path.is_dir, made):
         target = os.path.join(path, folder.relative_to(new))
         if not os.path.isdir(target):
@@ -259,15 +271,27 @@ def _swap(new, path, old, replaced, undo):
 
     def move_back(source, target):
         if not os.path.lexists(source):
-            os.replace(target, source)
+            _move(target, source)
 
-    moves = [(path, old, name) for name in sorted(removed, key=write_order, reverse=True)]
-    moves += [(new, path, name) for name in sorted(names, key=write_order)]
-    for source, target, name in moves:
-        source, target = os.path.join(source, name), os.path.join(target, name)
+    order = sorted(removed, key=write_order, reverse=True)
+    moves = [(place(name), os.path.join(old, name)) for name in order]
+    moves += [(os.path.join(new, name), place(name)) for name in sorted(names, key=write_order)]
+    for source, target in moves:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         undo.callback(move_back, source, target)  # Before the move, which may be interrupted.
+        _move(source, target)
+
+
+def _move(source, target):
+    """Moves a file. On another disk it appears when it is complete."""
+    try:
         os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copy2(source, f"{target}{PARTIAL}")
+        os.replace(f"{target}{PARTIAL}", target)
+        os.remove(source)
 
 
 def replace_in_folder(path: str, replaced: Iterable[str] = ()):
@@ -313,9 +337,20 @@ def sync_to_disk(path: str | os.PathLike) -> None:
 
 # === Reading and listing ===
 def open_binary(path: str | os.PathLike) -> BinaryIO:
-    """Opens a file for reading bytes. An object in a store is read in parts."""
+    """Opens a file for reading bytes. An object in a store is read in parts.
+
+    Raises `ValueError` if the file is a pointer of Git LFS.
+    """
+    path = check_path("path", path)
     if stores.is_local(path):
-        return open(path, "rb")  # fsspec cannot open pipes.
+        file = open(path, "rb")  # fsspec cannot open pipes.
+        if file.peek(len(_POINTER)).startswith(_POINTER):
+            file.close()
+            raise ValueError(
+                f"A file must have its content: run `git lfs pull` in its repository. Received: "
+                f"{path}, a pointer of Git LFS"
+            )
+        return file
     with stores.file_system(path) as (fs, key):
         file = fs.open(key, "rb", cache_type="none")
         size = (getattr(file, "details", None) or fs.info(key))["size"]
@@ -403,13 +438,23 @@ def _kind(path):
         raise
 
 
+def as_glob(path: str) -> str:
+    """Returns a glob for a glob or path, in which names that exist stand for themselves.
+
+    `draft[1].txt` is this file if it exists, and only otherwise `draft1.txt`.
+    """
+    ends = [match.end() for match in re.finditer("/|$", path)]
+    end = max((end for end in ends if os.path.lexists(path[:end])), default=0)
+    return glob.escape(path[:end]) + path[end:]
+
+
 def find(pattern: str) -> Iterator[str]:
-    """Yields the paths that match a glob or path. In a store, globs skip folders."""
-    if not glob.has_magic(pattern):
-        return iter([pattern] if exists(pattern) else [])
+    """Yields the paths that match a glob or path: see `as_glob`. In a store, globs skip folders."""
     # On disk, globs of fsspec would match hidden files too.
     if stores.is_local(pattern):
-        return glob.iglob(pattern, recursive=True)
+        return glob.iglob(as_glob(pattern), recursive=True)
+    if not glob.has_magic(pattern) or exists(pattern):
+        return iter([pattern] if exists(pattern) else [])
     with contextlib.suppress(FileNotFoundError), stores.file_system(pattern) as (fs, key):
         # The key may lack the beginning of the path, such as a host, or have an additional one,
         # such as the working folder.

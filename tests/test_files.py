@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from keras_spanbert import files
+from keras_spanbert.data.text_files import find_files
 
 
 def test_json_has_null_for_nan_and_infinity(tmp_path):
@@ -167,6 +168,74 @@ def test_checksums_of_replaced_files_are_removed(tmp_path):
     with files.add_to_folder(tmp_path) as folder:
         (pathlib.Path(folder) / "a").write_text("new")
     assert (tmp_path / "SHA256SUMS").read_text() == "notes"
+
+
+@pytest.mark.parametrize(
+    "given, found",
+    [
+        ("draft[1].txt", ["draft[1].txt"]),
+        ("draft[12].txt", ["draft1.txt"]),
+        ("draft[[]1].txt", ["draft[1].txt"]),
+        ("run [a]/x*.txt", ["run [a]/x.txt"]),
+        ("./*.txt", ["./draft1.txt", "./draft[1].txt"]),
+        ("~/draft1.txt", ["HOME/draft1.txt"]),
+        ("~odd*.txt", "write ./~odd"),
+        ("~odd/x", ["~odd/x"]),
+        ("~nobody_here/x", "home folder of a user.*write ./~nobody_here/x"),
+    ],
+)
+def test_existing_names_are_no_globs_and_tilde_is_home(tmp_path, monkeypatch, given, found):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ["draft1.txt", "draft[1].txt", "run [a]/x.txt", "run a/x.txt", "~odd/x"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    if isinstance(found, str):
+        with pytest.raises(ValueError, match=found):
+            find_files(given)
+    else:
+        assert find_files(given) == [name.replace("HOME", str(tmp_path)) for name in found]
+
+
+@pytest.mark.parametrize("target", ["store/a.txt", "/dev/shm/keras_spanbert.txt"])
+def test_links_are_written_through(tmp_path, monkeypatch, target):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("store").mkdir()
+    if not os.path.isdir(os.path.dirname(target)):
+        pytest.skip("There is no second disk")
+    pathlib.Path("link.txt").symlink_to(target)  # To a file that is created.
+    try:
+        for text in ["one", "two"]:
+            with files.atomic_write("link.txt") as file:
+                file.write(text)
+            assert pathlib.Path(target).read_text() == text
+            with files.add_to_folder(".") as folder:
+                pathlib.Path(folder, "link.txt").write_text(text * 2)
+            assert pathlib.Path(target).read_text() == text * 2
+        with pytest.raises(KeyboardInterrupt), files.add_to_folder(".") as folder:
+            pathlib.Path(folder, "link.txt").write_text("half")
+            pathlib.Path(folder, "z").write_text("half")
+            replace = os.replace
+
+            def fail(source, path):
+                if path.endswith("/z"):
+                    raise KeyboardInterrupt
+                replace(source, path)
+
+            monkeypatch.setattr(os, "replace", fail)
+        assert os.path.islink("link.txt") and pathlib.Path(target).read_text() == "twotwo"
+        assert sorted(os.listdir()) == ["link.txt", "store"]
+        assert [name for name in os.listdir(os.path.dirname(target)) if "partial" in name] == []
+    finally:
+        pathlib.Path(target).unlink(missing_ok=True)
+
+
+def test_new_folder_is_written_through_a_link(tmp_path):
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "latest").symlink_to("v1")
+    with files.new_folder(tmp_path / "latest") as folder:
+        pathlib.Path(folder, "x").touch()
+    assert os.listdir(tmp_path / "v1") == ["x"] and (tmp_path / "latest").is_symlink()
 
 
 def test_only_leftovers_of_killed_processes_are_removed(tmp_path):

@@ -8,8 +8,8 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "keras_spanbert"
 # From the lowest to the highest. Each module belongs to the layer of its file or folder.
 FLOORS = [
     (
-        "cache", "checks", "files", "stores", "keras_private", "optional", "tensorflow_log",
-        "distribution", "layers", "metrics", "wording",
+        "cache", "checks", "console", "files", "stores", "keras_private", "optional",
+        "tensorflow_log", "distribution", "layers", "metrics", "wording",
     ),
     ("training", "formats", "text", "data.batches"),
     ("models",),

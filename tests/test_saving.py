@@ -1,5 +1,7 @@
 """Saving, loading and cloning of all public layers and models, on any backend."""
 
+import os
+
 import h5py
 import keras
 import numpy as np
@@ -125,6 +127,39 @@ def test_span_masking_in_a_model_needs_tensorflow(tmp_path):
     for copy in copies:
         for name, value in copy.predict(x, verbose=0).items():
             np.testing.assert_array_equal(value, expected[name])
+
+
+@pytest.mark.once
+def test_links_are_written_through_and_tilde_is_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model = backbone()
+    (tmp_path / "store").mkdir()
+    for name, save in [("a.keras", model.save), ("a.weights.h5", model.save_weights)]:
+        for folder, path in [("store", tmp_path / name), (".", f"~/home.{name}")]:
+            (tmp_path / name).unlink(missing_ok=True)
+            (tmp_path / name).symlink_to(f"store/{name}")  # To a new file, then to an old one.
+            save(path)
+            save(path)
+            assert (tmp_path / folder / os.path.basename(path)).stat().st_size > 1000
+        assert (tmp_path / name).is_symlink()
+    (tmp_path / "latest").symlink_to("store", target_is_directory=True)
+    model.save_to_preset(tmp_path / "latest")
+    model.save_to_preset("~/preset")
+    assert (tmp_path / "latest").is_symlink() and (tmp_path / "store" / "config.json").exists()
+    assert ks.SpanBertBackbone.from_preset("~/preset").count_params() == model.count_params()
+
+
+@pytest.mark.once
+def test_presets_with_nan_are_refused(tmp_path):
+    model = backbone()
+    weights = model.get_weights()
+    weights[3][0] = np.nan
+    model.set_weights(weights)
+    model.save_to_preset(tmp_path / "preset")
+    ks.checkpoints.to_huggingface(model, tmp_path / "hf")
+    for name, message in [("preset", "weights must be finite"), ("hf", "tensor .* finite numbers")]:
+        with pytest.raises(ValueError, match=f"{name}.*{message}.*Received: NaN or infinity"):
+            ks.SpanBertBackbone.from_preset(tmp_path / name)
 
 
 def test_backbone_saved_over_a_task_removes_its_head(tmp_path):

@@ -118,7 +118,10 @@ def test_preset_that_does_not_exist_is_refused_at_once(preset, tmp_path, monkeyp
     assert texts_of(nlp(TEXT)) == CLUSTERS
     nlp.to_disk(tmp_path / "pipeline")
     shutil.rmtree(tmp_path / "copy")
-    assert texts_of(spacy.load(tmp_path / "pipeline")(TEXT)) == CLUSTERS
+    monkeypatch.chdir(tmp_path)
+    nlp = spacy.load("pipeline")
+    monkeypatch.chdir("/")
+    assert texts_of(nlp(TEXT)) == CLUSTERS
 
 
 def test_pipe_processes_documents_in_batches(nlp, asked):

@@ -10,6 +10,8 @@ were loaded, left unused or newly initialized.
 import argparse
 import sys
 
+from keras_spanbert.console import protect_output
+
 
 def main(arguments=None, program: str = "python -m keras_spanbert.checkpoints") -> int:
     parser = argparse.ArgumentParser(
@@ -28,6 +30,7 @@ def main(arguments=None, program: str = "python -m keras_spanbert.checkpoints") 
         action="store_true",
         help="also load the next sentence head of Google's or Hugging Face's BERT",
     )
+    protect_output()
     args = parser.parse_args(arguments)
 
     from keras_spanbert.checkpoints.convert import convert, suppress_warnings

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from keras_spanbert import files
+from keras_spanbert.checks import check_path
 from keras_spanbert.formats import huggingface
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import Checkpoint, checkpoint_tensors, tensor_groups
@@ -184,7 +185,7 @@ def to_huggingface(
     }
     groups = tensor_groups(type(model), model.get_config())
     tensors = checkpoint_tensors(model, model.checkpoint_settings(), groups)
-    with files.new_folder(path) as folder:
+    with files.new_folder(check_path("path", path)) as folder:
         huggingface.write_huggingface(folder, config, tensors, is_encoder)
         if tokenizer is not None:
             names = ["cls_token", "sep_token", "pad_token", "mask_token"]
@@ -224,6 +225,7 @@ def convert(
     Raises:
         ValueError: see `from_huggingface` and `to_huggingface`.
     """
+    destination = check_path("destination", destination)
     files.check_new(destination)
     opened = open_source(source, num_heads, vocabulary)
     if isinstance(opened, Preset):

@@ -242,6 +242,11 @@ def _reader(path, read, name):
                 f"{path}: the tensor {name} must be float16, bfloat16, float32 or float64. "
                 f"Received: {array.dtype}"
             )
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"{path}: the tensor {name} must have finite numbers; choose a checkpoint from "
+                "before the training failed. Received: NaN or infinity"
+            )
         return array
 
     return read_and_check

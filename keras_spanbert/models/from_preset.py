@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_spanbert import files
+from keras_spanbert.checks import check_path
 from keras_spanbert.layers.sublayers import flatten_sublayers
 from keras_spanbert.models.source import OPTIONS, open_source
 
@@ -88,6 +89,7 @@ class FromPreset:
         """
         if advice := registration_hint(self):
             raise ValueError(advice)
+        preset_dir = check_path("preset_dir", preset_dir)
         # A task saves its backbone next to its own new files.
         replaced = _OF_BACKBONE if _IS_SAVING.get() else _WEIGHTS
         token = _IS_SAVING.set(True)

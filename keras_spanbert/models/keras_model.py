@@ -9,6 +9,7 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert import files
+from keras_spanbert.checks import expand_home
 from keras_spanbert.keras_private import ask_to_overwrite, call_layers
 from keras_spanbert.layers.sublayers import resolve_policies
 from keras_spanbert.models import lora
@@ -44,7 +45,9 @@ def _write(write, filepath, overwrite=True, is_folder=False):
     """
     if not isinstance(filepath, (str, os.PathLike)) or "://" in os.fspath(filepath):
         write(filepath)
-    elif overwrite or not os.path.exists(filepath) or ask_to_overwrite(filepath):
+        return
+    filepath = expand_home(filepath)
+    if overwrite or not os.path.exists(filepath) or ask_to_overwrite(filepath):
         if is_folder:
             os.makedirs(os.path.dirname(os.path.abspath(filepath)), exist_ok=True)
         with files.replace_files(filepath) as path:

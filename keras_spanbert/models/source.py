@@ -15,8 +15,10 @@ import weakref
 
 import keras
 import keras_hub
+import numpy as np
 
 from keras_spanbert import cache, files, keras_private
+from keras_spanbert.checks import expand_home
 from keras_spanbert.formats import fairseq, google, huggingface, tensors
 from keras_spanbert.formats.vocabulary import find_vocabulary
 from keras_spanbert.models.checkpoint_entries import Checkpoint
@@ -163,6 +165,14 @@ class Preset:
         if path is None:
             raise ValueError(f"{self.name} must contain model.weights.h5. Received: no such file")
         backbone.load_weights(path, objects_to_skip=fresh)
+        for weight in model.weights:
+            # JAX cannot read an array with parts on other hosts.
+            is_here = getattr(weight.value, "is_fully_addressable", True)
+            if is_here and not np.isfinite(keras.ops.convert_to_numpy(weight)).all():
+                raise ValueError(
+                    f"{self.name}: weights must be finite; choose a preset from before the "
+                    f"training failed. Received: NaN or infinity in {weight.path}"
+                )
 
     def _backbone_config(self, cls):
         """Returns the config of a backbone, with the policies of quantized heads of its task."""
@@ -192,7 +202,7 @@ def open_source(
         raise ValueError(
             f"A preset or checkpoint must be a path or a handle. Received: {source!r:.80}"
         )
-    given = os.fspath(source)
+    given = expand_home(source)
     if given.startswith("hf://"):
         path = _download(given)
     elif files.is_file(given):  # Its vocabulary may be next to it.
@@ -205,6 +215,9 @@ def open_source(
     if not os.path.exists(path):
         return Preset(path)  # keras-hub raises an error if it does not know the name.
     is_folder = os.path.isdir(path)
+    for name in os.listdir(path) if is_folder else [""]:
+        if os.path.isfile(file := os.path.join(path, name) if name else path):
+            files.open_binary(file).close()  # Refuses pointers of Git LFS.
     if not is_folder if is_fairseq else is_folder or path.endswith(_TORCH):
         return _open(path, given, num_heads, vocabulary)
     if path.endswith(_ARCHIVES):

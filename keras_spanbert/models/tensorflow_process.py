@@ -40,6 +40,7 @@ def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *argu
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
         "CUDA_VISIBLE_DEVICES": "",  # The calling process may hold the GPU's memory.
+        "PYTHONIOENCODING": "utf-8:backslashreplace",
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
     model.save_to_preset(preset)
@@ -52,7 +53,8 @@ def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *argu
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
     if done.returncode == _CANNOT_WRITE:
         raise OSError(done.stdout.splitlines()[-1])

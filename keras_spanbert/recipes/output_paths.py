@@ -88,7 +88,8 @@ def check_file(flag: str, *others: str) -> None:
     if _realpath(output_folder()) in map(str, [real_folder, *real_folder.parents]):
         refuse(f"`--{flag}` must be outside --output", flag, "output")
     for written in [path, *others]:
-        if files.exists(written):
+        # A link to a new file is written through.
+        if files.exists(_realpath(written) if os.path.islink(written) else written):
             none = f", or turn it off with --predict_data= --{flag}=" if FLAGS.resume else ""
             raise ValueError(
                 f"`--{flag}` must be a new file. Choose another name{none}. Received: "
@@ -105,7 +106,7 @@ def _check_outside_of_inputs(flag, path, is_folder):
     """Checks that the globs of the inputs would not match the files that are written."""
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
-            if glob.has_magic(pattern) and _can_match(pattern, path, is_folder):
+            if glob.has_magic(pattern) and _can_match(files.as_glob(pattern), path, is_folder):
                 raise ValueError(
                     f"`--{flag}` must not match the files of --{name}. Received: "
                     f"{format_flags(flag)} --{name}={pattern}"

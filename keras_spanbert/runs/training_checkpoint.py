@@ -84,7 +84,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         identity: dict | None = None,
     ):
         super().__init__()
-        check_path("folder", folder)
+        self.folder = check_path("folder", folder)
         for name, value in [("every", every), ("keep", keep)]:
             check_in(name, value, is_number(value) and value >= 1, "at least 1")
             check_in(name, value, value % 1 == 0, "an integer")
@@ -93,7 +93,6 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 "`data` must be a stream, such as `TrainingStream` or `Batches`, and not its "
                 f"dataset. Received: {type(data).__name__}"
             )
-        self.folder = folder
         self.every = every
         self.keep = keep
         self.data = data
@@ -101,7 +100,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.identity = identity or {}
         self.step = 0
         self._is_main = distribution.process_index() == 0
-        self._checkpoints = CheckpointFolder(folder, keep)
+        self._checkpoints = CheckpointFolder(self.folder, keep)
         self._lock = contextlib.ExitStack()
         if self._is_main:
             self._lock.callback(self._checkpoints.lock())
@@ -127,8 +126,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         # No process may still be reading when the first checkpoint is written.
         if len(set(distribution.all_gather(self.step))) > 1:
             raise ValueError(
-                f"All processes must see the same folder. Received: {folder}, where this process "
-                f"finds a checkpoint of step {self.step:,} and another one does not"
+                f"All processes must see the same folder. Received: {self.folder}, where this "
+                f"process finds a checkpoint of step {self.step:,} and another one does not"
             )
         self._written = self.step
 

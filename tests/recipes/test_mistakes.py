@@ -31,6 +31,7 @@ FILES = {
     "story/blank.txt": " \n",
     "story/text.txt": "ann wrote it.",
     "other.jsonl": "",
+    "pointer.csv": "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n",
 }
 PEOPLE = [
     "--train_data=people.csv", "--text_column=sentence", "--label_column=what",
@@ -91,6 +92,8 @@ MISTAKES = [
     (WORDS, "preset", ["--predict_data=tagged/*", "--predictions=b.jsonl"], ["a.txt, line 1"]),
     (QA, "encoder", ["--eval_data=dev.json", "--preset="], ["needs --preset"]),
     (QA, "encoder", ["--predict_data=dev.json", "--question=who"], [".txt", "dev.json"]),
+    (QA, "encoder", ["--train_data=one.csv"], ["must end in .json (SQuAD) or .jsonl", "one.csv"]),
+    (TEXTS, "encoder", ["--train_data=pointer.csv"], ["pointer.csv, a pointer of Git LFS"]),
     (QA, "encoder", ["--predict_data=story/text.txt"], ["--question", "story/text.txt"]),
     (QA, "encoder", ["--train_data=dev.json", "--question=who"], ["--predict_data"]),
     (

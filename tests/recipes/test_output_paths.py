@@ -50,6 +50,7 @@ def listing(folder):
         (["--output=data/x/run", "--eval_data=data/**"], ["`--output`", "data/x/run"]),
         (["--export=data/served", "--eval_data=data/**/*"], ["`--export`", "data/served"]),
         (["--output=preset"], ["new or empty", "preset"]),
+        (["--output=~nobody_here/run"], ["home folder of a user", "./~nobody_here/run"]),
         (["--export=preset"], ["folder of its own", "--export=preset"]),
         (["--export=run", "--output=./run"], ["folder of its own", "--export=run"]),
         (["--output=old.json/run"], ["`--output` must be a folder", "old.json is not a folder"]),
@@ -89,10 +90,28 @@ def test_run_without_output_checks_the_default_folder(folder, capsys):
         ["--predictions=answers.json", "--eval_data=data/**/*.json", "--output=../run"],
         ["--predictions=new.json", "--output=run", "--eval_data=data/*.json"],
         ["--predictions=new.json", "--output=empty"],
+        ["--predictions=link.json"],
+        ["--predictions=[b].json", "--output=[b]", "--eval_data=data[1]/*.json,data/*.json"],
     ],
 )
 def test_free_paths_are_accepted(folder, flags):
+    (folder / "link.json").symlink_to("data/linked.json")
+    (folder / "data[1]").mkdir()
+    (folder / "data[1]" / "a.json").touch()
     check_flags_only(*ANSWERING, *flags)
+
+
+def test_tilde_is_home_in_every_path_flag(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    for flag in own_flags():
+        if isinstance(flag.parser, (_PathParser, _PathsParser)):
+            flag = copy.copy(flag)
+            flag.parse("~/a")
+            is_list = isinstance(flag.value, list)
+            assert flag.value == ([f"{folder}/a"] if is_list else f"{folder}/a")
+        else:
+            named = re.findall("folder|[Ff]ile|preset|path", flag.help.partition(".")[0])
+            assert not named or flag.name in NOT_PATHS, flag.name
 
 
 @pytest.mark.parametrize(

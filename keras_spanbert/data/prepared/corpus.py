@@ -12,7 +12,7 @@ import numpy as np
 from array_record.python import array_record_module
 
 from keras_spanbert import cache, files, stores
-from keras_spanbert.checks import check_in
+from keras_spanbert.checks import check_in, check_path
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import remove_span_marks
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, dtype
@@ -79,7 +79,7 @@ class PreparedCorpus(BlockDatasets):
         return corpus
 
     def _read_manifest(self, path):
-        self.path = path
+        self.path = path = check_path("path", path)
         manifest = _read_manifest(stores.join(path, MANIFEST))
         self.sequence_length = manifest["sequence_length"]
         self.min_tokens = manifest["min_tokens"]
@@ -242,7 +242,7 @@ class PreparedCorpus(BlockDatasets):
 
 def is_prepared(path: str) -> bool:
     """Returns whether a path is a prepared corpus."""
-    return files.is_file(stores.join(path, MANIFEST))
+    return files.is_file(stores.join(check_path("path", path), MANIFEST))
 
 
 def _read_manifest(path):

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 
 from keras_spanbert import files, stores
-from keras_spanbert.checks import check_in, check_length
+from keras_spanbert.checks import check_in, check_length, check_path
 from keras_spanbert.data.prepared import corpus as prepared
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, span_kinds, write_shard
 from keras_spanbert.optional import check_installed
@@ -70,6 +70,7 @@ def prepare(
     """
     check_in("num_shards", num_shards, num_shards is None or num_shards >= 1, "at least 1")
     check_length(sequence_length)
+    path = check_path("path", path)
     files.check_new(path)
     if beam_runner:
         check_installed("apache_beam", "`beam_runner`")
