@@ -132,8 +132,7 @@ def _partial(path, inside=False):
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a temporary file that replaces `path` once it is complete.
 
-    `mode` is "w" for text in UTF-8, or "wb". An `OSError` of writing names `path`. If `path` is a
-    symbolic link, its target is replaced.
+    `mode` is "w" for text in UTF-8, or "wb". An `OSError` names `path`. Links are written through.
     """
     path = check_path("path", path)
     path = os.path.realpath(path) if os.path.islink(path) else path
@@ -173,13 +172,11 @@ def check_writable(path: str, name: str = "The folder to write") -> None:
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
-        raise ValueError(
-            f"{name} must be a folder. Received: {path}, where {existing} is not a folder"
-        )
+        received = f"{path}, where {existing} is not a folder"
+        raise ValueError(f"{name} must be a folder. Received: {received}")
     if not os.access(existing, os.W_OK):
-        raise ValueError(
-            f"{name} must be writable. Received: {path}, where {existing} is not writable"
-        )
+        received = f"{path}, where {existing} is not writable"
+        raise ValueError(f"{name} must be writable. Received: {received}")
 
 
 @contextlib.contextmanager
@@ -228,8 +225,8 @@ def add_to_folder(path: str, replaced: Iterable[str] = ()) -> Iterator[str]:
     After an error, nothing in `path` has changed. Other files in `path` are kept, except a
     `SHA256SUMS` that lists a file with new content, and, if a new file matches any of the patterns
     in `replaced`, those that match any. If the process is killed while the files are moved,
-    `config.json` is missing, so that no library loads a mixture of old and new files. If a name is
-    a symbolic link in `path`, its target is replaced.
+    `config.json` is missing, so that no library loads a mixture of old and new files. The targets
+    of symbolic links are replaced.
     """
     with _partial(path, inside=True) as new:
         os.mkdir(new)
@@ -260,8 +257,7 @@ def _swap(new, path, old, replaced, undo):
             if not removed.isdisjoint(read_checksums(path)):
                 removed.add(CHECKSUMS)
     for name in removed:
-        if os.path.isdir(place(name)):
-            target = os.path.join(path, name)
+        if os.path.isdir(target := place(name)):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
     for folder in filter(pathlib.Path.is_dir, made):
         target = os.path.join(path, folder.relative_to(new))
@@ -337,20 +333,15 @@ def sync_to_disk(path: str | os.PathLike) -> None:
 
 # === Reading and listing ===
 def open_binary(path: str | os.PathLike) -> BinaryIO:
-    """Opens a file for reading bytes. An object in a store is read in parts.
-
-    Raises `ValueError` if the file is a pointer of Git LFS.
-    """
+    """Opens a file for reading bytes. Refuses pointers of Git LFS. Reads a store in parts."""
     path = check_path("path", path)
     if stores.is_local(path):
         file = open(path, "rb")  # fsspec cannot open pipes.
-        if file.peek(len(_POINTER)).startswith(_POINTER):
-            file.close()
-            raise ValueError(
-                f"A file must have its content: run `git lfs pull` in its repository. Received: "
-                f"{path}, a pointer of Git LFS"
-            )
-        return file
+        if not file.peek(len(_POINTER)).startswith(_POINTER):
+            return file
+        file.close()
+        rule = "A file must have its content: run `git lfs pull` in its repository"
+        raise ValueError(f"{rule}. Received: {path}, a pointer of Git LFS")
     with stores.file_system(path) as (fs, key):
         file = fs.open(key, "rb", cache_type="none")
         size = (getattr(file, "details", None) or fs.info(key))["size"]
@@ -439,12 +430,9 @@ def _kind(path):
 
 
 def as_glob(path: str) -> str:
-    """Returns a glob for a glob or path, in which names that exist stand for themselves.
-
-    `draft[1].txt` is this file if it exists, and only otherwise `draft1.txt`.
-    """
-    ends = [match.end() for match in re.finditer("/|$", path)]
-    end = max((end for end in ends if os.path.lexists(path[:end])), default=0)
+    """Returns a glob for a glob or path, in which a name that exists, `a[1]`, is no pattern."""
+    ends = (match.end() for match in re.finditer("/|$", path))
+    end = max(filter(lambda end: os.path.lexists(path[:end]), ends), default=0)
     return glob.escape(path[:end]) + path[end:]
 
 
@@ -453,7 +441,7 @@ def find(pattern: str) -> Iterator[str]:
     # On disk, globs of fsspec would match hidden files too.
     if stores.is_local(pattern):
         return glob.iglob(as_glob(pattern), recursive=True)
-    if not glob.has_magic(pattern) or exists(pattern):
+    if exists(pattern) or not glob.has_magic(pattern):
         return iter([pattern] if exists(pattern) else [])
     with contextlib.suppress(FileNotFoundError), stores.file_system(pattern) as (fs, key):
         # The key may lack the beginning of the path, such as a host, or have an additional one,
@@ -606,8 +594,6 @@ def lock(folder: str) -> filelock.BaseFileLock:
     try:
         folder_lock.acquire(blocking=False)
     except filelock.Timeout:
-        raise ValueError(
-            f"One run at a time may write to a folder. Received: {folder}, in use by another "
-            "process"
-        ) from None
+        rule = "One run at a time may write to a folder"
+        raise ValueError(f"{rule}. Received: {folder}, in use by another process") from None
     return folder_lock

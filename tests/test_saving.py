@@ -156,10 +156,8 @@ def test_presets_with_nan_are_refused(tmp_path):
     weights[3][0] = np.nan
     model.set_weights(weights)
     model.save_to_preset(tmp_path / "preset")
-    ks.checkpoints.to_huggingface(model, tmp_path / "hf")
-    for name, message in [("preset", "weights must be finite"), ("hf", "tensor .* finite numbers")]:
-        with pytest.raises(ValueError, match=f"{name}.*{message}.*Received: NaN or infinity"):
-            ks.SpanBertBackbone.from_preset(tmp_path / name)
+    with pytest.raises(ValueError, match="preset: weights must be finite.*Received: NaN or infin"):
+        ks.SpanBertBackbone.from_preset(tmp_path / "preset")
 
 
 def test_backbone_saved_over_a_task_removes_its_head(tmp_path):

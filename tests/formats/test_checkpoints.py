@@ -784,6 +784,7 @@ def evil_pickle(folder):
     (folder / "checkpoint.pt").write_bytes(pickle.dumps(Evil(str(folder / "harm"))))
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 INCOMPLETE = "model.safetensors is not a complete safetensors file"
 PLAIN_FILES = "a.tar.gz must have only plain files.* Received: "
 IN_ITS_FOLDER = "must name files in its own folder"
@@ -794,6 +795,10 @@ REFUSED = {
     "header's size": (
         change_file("model.safetensors", lambda x: struct.pack("<Q", 2**62) + x[8:]), INCOMPLETE,
     ),
+    **{
+        f"pointer {name}": (change_file(name, lambda _: POINTER), f"`git lfs pull`.*{name}, a p")
+        for name in ["config.json", "model.safetensors", "vocab.txt"]
+    },
     "cut config": (change_file("config.json", lambda _: b"{"), "config.json must be JSON"),
     "deep config": (change_file("config.json", lambda _: b"[" * 200_000), "must be JSON"),
     "list": (change_file("config.json", lambda _: b"[1]"), "must have a JSON object.* list"),
@@ -831,6 +836,9 @@ REFUSED = {
     "float8": (
         tensor(NAME, torch.ones(30, 41).to(torch.float8_e4m3fn)),
         f"the tensor {NAME} cannot be read",
+    ),
+    "nan": (
+        tensor(NAME, torch.full((30, 41), torch.nan)), f"{NAME} must have finite.*Received: NaN",
     ),
     "missing": (tensor(NAME, None), f"lacks the tensor {NAME[5:]}"),
     "no bias": (

@@ -10,7 +10,9 @@ from absl.testing import flagsaver
 from train_script import check_fails, check_flags_only
 
 from keras_spanbert.recipes import output_paths
+from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.question_answering import n_best_path
+from keras_spanbert.recipes.run import parse_flags
 
 
 @pytest.fixture
@@ -101,17 +103,14 @@ def test_free_paths_are_accepted(folder, flags):
     check_flags_only(*ANSWERING, *flags)
 
 
-def test_tilde_is_home_in_every_path_flag(folder, monkeypatch):
+@flagsaver.flagsaver
+def test_tilde_is_home_in_path_flags(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
-    for flag in own_flags():
-        if isinstance(flag.parser, (_PathParser, _PathsParser)):
-            flag = copy.copy(flag)
-            flag.parse("~/a")
-            is_list = isinstance(flag.value, list)
-            assert flag.value == ([f"{folder}/a"] if is_list else f"{folder}/a")
-        else:
-            named = re.findall("folder|[Ff]ile|preset|path", flag.help.partition(".")[0])
-            assert not named or flag.name in NOT_PATHS, flag.name
+    lists, paths = ["train_data", "eval_data", "predict_data"], ["output", "export", "predictions"]
+    paths += ["preset", "vocabulary", "html", "span_annotator"]
+    parse_flags(["train.py", *(f"--{name}=~/a" for name in [*lists, *paths])])
+    assert {FLAGS[name].value for name in paths} == {f"{folder}/a"}
+    assert [FLAGS[name].value for name in lists] == [[f"{folder}/a"]] * 3
 
 
 @pytest.mark.parametrize(
