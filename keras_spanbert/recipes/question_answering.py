@@ -74,6 +74,7 @@ def check() -> None:
         for name in checks.INPUTS
         for path in checks.matching_files(name)
         if ending(path) not in (".json", ".jsonl", ".txt" if name == "predict_data" else None)
+        and not files.is_folder(path)
     ]
     if wrong:
         raise ValueError(

@@ -123,7 +123,6 @@ def test_tilde_is_home_in_path_flags(folder, monkeypatch):
         ("token_classification", "a.conll", [], [".conll", ".txt", ".csv", ".tsv", ".jsonl"]),
         ("token_classification", "a.csv", ["--text_column=text"], [".jsonl"]),
         ("coreference", "a.conll", [], [".jsonlines", ".jsonl", ".conll"]),
-        ("coreference", "a.tsv", [], [".tsv"]),
     ],
 )
 def test_extension_of_predictions_is_checked_early(folder, task, data, others, extensions):
