@@ -19,24 +19,11 @@ def train() -> None:
 
 def convert() -> int:
     """`spanbert-convert`: see `keras_spanbert.checkpoints`."""
-    _load_backend("spanbert-convert")
-    from keras_spanbert.checkpoints.__main__ import main
-
-    return main(program="spanbert-convert")
-
-
-def demo() -> int:
-    """`spanbert-demo`: see `keras_spanbert.demo`."""
-    _load_backend("spanbert-demo")
-    from keras_spanbert.demo import main
-
-    return main(program="spanbert-demo")
-
-
-def _load_backend(program):
-    """Checks KERAS_BACKEND and loads the backend with all classes."""
     os.environ["KERAS_SPANBERT_LAZY"] = "1"
     from keras_spanbert.optional import exit_without_backend
 
-    exit_without_backend(program)
-    from keras_spanbert import SpanBertBackbone  # noqa: F401
+    exit_without_backend("spanbert-convert")
+    from keras_spanbert import SpanBertBackbone  # noqa: F401, loads the backend and all classes.
+    from keras_spanbert.checkpoints.__main__ import main
+
+    return main(program="spanbert-convert")

@@ -19,6 +19,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("saved_models/*/README.md")]
 EXAMPLES = sorted(path for path in ROOT.glob("examples/*") if path.suffix in (".py", ".sh"))
+EXAMPLES.remove(ROOT / "examples" / "demo.py")  # A server, see tests/test_demo.py.
 LANGUAGES = {".py": "python", ".sh": "sh"}
 # The marker, and the blocks of code and output that follow it.
 SHOWN = re.compile(

@@ -18,7 +18,7 @@ __version__ = "0.2.0"
 # names are imported on first use.
 _IS_LAZY = os.environ.pop("KERAS_SPANBERT_LAZY", "") == "1"
 
-# `python -m keras_spanbert.demo` imports this package before its own module.
+# `python -m keras_spanbert.checkpoints` imports this package before its own module.
 if sys.argv[:1] == ["-m"]:
     for _program in [arg for arg in sys.orig_argv if arg.startswith(f"{__name__}.")][:1]:
         exit_without_backend(f"python -m {_program}")

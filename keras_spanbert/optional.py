@@ -10,7 +10,6 @@ _INSTALLED_BY = {
     "apache_beam": "keras-spanbert[beam]",
     "distributed": "keras-spanbert[dask]",
     "gcsfs": "keras-spanbert[gcs]",
-    "gradio": "keras-spanbert[demo]",
     "jax": "keras-spanbert[jax]",
     "matplotlib": "keras-spanbert[train]",
     "s3fs": "keras-spanbert[s3]",

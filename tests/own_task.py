@@ -68,8 +68,3 @@ def examples(count):
         same = len(set(left.split()) & set(right.split()))
         rows.append({"left": left, "right": right, "similarity": float(same)})
     return rows
-
-
-def page(model, name):
-    """Replaces a page of the demo."""
-    return model, name

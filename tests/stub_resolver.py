@@ -1,10 +1,6 @@
-"""A resolver with random weights that returns fixed clusters, for tests that show clusters.
-
-Run as a script, it starts the demo page: `python tests/stub_resolver.py PRESET`.
-"""
+"""A resolver with random weights that returns fixed clusters, for tests that show clusters."""
 
 import re
-import sys
 
 import keras_spanbert as ks
 
@@ -24,19 +20,18 @@ def save(folder) -> None:
     resolver.save_to_preset(folder)
 
 
-def resolve(self, texts, speakers=None, genre=None, scores=False):
+def resolve(self, texts, speakers=None, genre=None):
     """Replaces `SpanBertCoreferenceResolver.resolve` for strings and words."""
     return [
-        {"clusters": clusters_in_text(x, scores) if isinstance(x, str) else clusters_in_words(x)}
+        {"clusters": clusters_in_text(x) if isinstance(x, str) else clusters_in_words(x)}
         for x in texts
     ]
 
 
-def clusters_in_text(text, scores=False):
-    score = {"score": 0.25} if scores else {}
+def clusters_in_text(text):
     found = [
         [
-            {"text": match.group(), "start": match.start(), "end": match.end(), **score}
+            {"text": match.group(), "start": match.start(), "end": match.end()}
             for match in re.finditer(rf"\b(?:{'|'.join(words)})\b", text, re.IGNORECASE)
         ]
         for words in CLUSTERS
@@ -59,10 +54,3 @@ def clusters_in_words(sentences):
         ]
         for mentions in clusters_in_text(text)
     ]
-
-
-if __name__ == "__main__":
-    from keras_spanbert import demo
-
-    ks.SpanBertCoreferenceResolver.resolve = resolve
-    sys.exit(demo.main())

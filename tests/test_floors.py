@@ -17,7 +17,7 @@ FLOORS = [
     ("tasks", "runs"),
     ("checkpoints",),
     ("api", "__init__"),
-    ("recipes", "demo"),
+    ("recipes",),
 ]  # fmt: skip
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 

@@ -47,7 +47,6 @@ CONVERT = "import keras_spanbert_commands; keras_spanbert_commands.convert()"
     [
         (["-c", CONVERT], "spanbert-convert"),
         (["-m", "keras_spanbert.checkpoints"], "python -m keras_spanbert.checkpoints"),
-        (["-m", "keras_spanbert.demo"], "python -m keras_spanbert.demo"),
     ],
 )
 def test_invalid_backend_is_one_line_with_the_name_of_the_command(start, name):
@@ -56,13 +55,9 @@ def test_invalid_backend_is_one_line_with_the_name_of_the_command(start, name):
     assert err == f"{name}: {rule}"
 
 
-def test_missing_packages_name_the_extra(monkeypatch, capsys):
-    from keras_spanbert import demo, files
+def test_missing_packages_name_the_extra(monkeypatch):
+    from keras_spanbert import files
 
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    assert demo.main(["preset"]) == 2
-    assert "needs the package gradio" in (err := capsys.readouterr().err)
-    assert "pip install keras-spanbert[demo]" in err
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ValueError, match=r"s3:// needs the package s3fs.*spanbert\[s3\]"):
         files.is_file("s3://bucket/x")

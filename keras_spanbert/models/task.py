@@ -50,8 +50,6 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
     - `loss_unit`: the unit of the training loss, for plots.
     - `progress_labels`: labels of compiled metrics that a run shows between evaluations.
     - `describe`: text that a run shows for a row of its history.
-    - `demo_page`: the function that builds its page of the demo from a model and a
-      name, as `"package.module:function"`. `None` if it has no page.
     - `default_optimizer`, `default_loss`, `default_loss_weights` and
       `default_metrics`: for `compile`.
 
@@ -69,7 +67,6 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
     best_score: str | None = None
     loss_unit: str = "nats"
     progress_labels: dict[str, str] = {}
-    demo_page: str | None = None
     optimizer = None  # Keras sets it in `compile`.
 
     def __new__(cls, *args, **kwargs):

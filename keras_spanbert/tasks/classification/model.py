@@ -98,7 +98,6 @@ class SpanBertTextClassifier(ClassifierTask):
     """
 
     preprocessor_cls = SpanBertTextClassifierPreprocessor
-    demo_page = "keras_spanbert.demo.labels:text_page"
     huggingface_class = "BertForSequenceClassification"
     names_argument = "class_names"
     config_names = ("num_classes", "class_names", "dropout", "multi_label")

@@ -240,7 +240,6 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     """
 
     preprocessor_cls = SpanBertCoreferenceResolverPreprocessor
-    demo_page = "keras_spanbert.demo.clusters:page"
     tensor_groups = (TensorGroup("mention_scores.", head_entries),)
     scores = {"average_f1": "average F1"}
     best_score = "average_f1"

@@ -136,7 +136,6 @@ class SpanBertMultipleChoice(ClassifierTask):
     """
 
     preprocessor_cls = SpanBertMultipleChoicePreprocessor
-    demo_page = "keras_spanbert.demo.labels:choice_page"
     tensor_groups = (POOLER, _SCORER)
     huggingface_class = "BertForMultipleChoice"
     scores = {"accuracy": "accuracy"}

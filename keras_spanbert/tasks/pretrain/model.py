@@ -121,7 +121,6 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         TensorGroup("cls.pair_target_predictions.", _sbo_entries),
     )
     huggingface_class = "BertForMaskedLM"
-    demo_page = "keras_spanbert.demo.blanks:page"
     serves_heads = False
     weights_mark_targets = True
     config_names = (

@@ -69,7 +69,6 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     """
 
     preprocessor_cls = SpanBertQuestionAnswererPreprocessor
-    demo_page = "keras_spanbert.demo.answers:page"
     tensor_groups = (QA_OUTPUTS,)
     huggingface_class = "BertForQuestionAnswering"
     scores = {"exact": "exact match", "f1": "F1"}

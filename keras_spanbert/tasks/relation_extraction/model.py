@@ -103,7 +103,6 @@ class SpanBertRelationExtractor(ClassifierTask):
     """
 
     preprocessor_cls = SpanBertRelationExtractorPreprocessor
-    demo_page = "keras_spanbert.demo.labels:relation_page"
     huggingface_class = "BertForSequenceClassification"
     names_argument = "relations"
     config_names = ("relations", "dropout")

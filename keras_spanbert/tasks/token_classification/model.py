@@ -73,7 +73,6 @@ class SpanBertTokenClassifier(ClassifierTask):
     """
 
     preprocessor_cls = SpanBertTokenClassifierPreprocessor
-    demo_page = "keras_spanbert.demo.entities:page"
     tensor_groups = (CLASSIFIER,)
     huggingface_class = "BertForTokenClassification"
     names_argument = "labels"
