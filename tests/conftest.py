@@ -15,7 +15,7 @@ from keras_spanbert import SpanBertBackbone
 TESTS = pathlib.Path(__file__).parent
 # Tests that run on one backend only, because they do not use the backend or because other tests
 # cover the same code on each backend: folders, files and patterns. Single tests are marked with
-# `@pytest.mark.once`, or `every_backend` in these files.
+# `@pytest.mark.once`; marks of a test itself, also `every_backend`, come before these lists.
 ONCE = (
     "data", "formats", "layers/test_configs.py",
     "layers/test_masking_schemes.py", "layers/test_next_sentence_pairs.py",
@@ -75,18 +75,20 @@ LONG = (
 @pytest.hookimpl(tryfirst=True)  # Before `-m` selects tests.
 def pytest_collection_modifyitems(config, items):
     """Marks tests that run once or are long, and deselects those that another backend runs."""
+    backends = {"once", "torch_first", "every_backend"}
+    chosen = {item for item in items if any(mark.name in backends for mark in item.iter_markers())}
     marks = {"once": ONCE, "on_torch": ON_TORCH, "torch_first": TORCH_FIRST, "long": LONG}
     for name, paths in marks.items():
         for pattern in paths:
             found = list(TESTS.glob(pattern))
             assert found, f"{pattern} is listed in tests/conftest.py but does not exist"
             for item in items:
-                if any(item.path.is_relative_to(path) for path in found):
+                is_free = name not in backends or item not in chosen
+                if is_free and any(item.path.is_relative_to(path) for path in found):
                     item.add_marker(name)
-    for item in items:
-        is_first = item.get_closest_marker("torch_first") and required_backend(item) is None
-        if is_first and not item.get_closest_marker("every_backend"):
-            if keras.backend.backend() != "torch":
+    if keras.backend.backend() != "torch":
+        for item in items:
+            if item.get_closest_marker("torch_first"):
                 item.add_marker("long")
     left_out = [
         item for item in items if required_backend(item) not in (None, keras.backend.backend())
@@ -97,8 +99,8 @@ def pytest_collection_modifyitems(config, items):
 
 def required_backend(item):
     """Returns the backend of a test that runs on one backend only, or None."""
-    once = item.get_closest_marker("once")  # A mark of the test itself comes first.
-    if once is None or item.get_closest_marker("every_backend"):
+    once = item.get_closest_marker("once")
+    if once is None:
         return None
     if once.args:
         return once.args[0]

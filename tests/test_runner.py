@@ -58,7 +58,6 @@ def test_once_tests_run_on_one_backend(request):
     for added, backend in [
         ([], None),
         (["once"], "tensorflow"),
-        (["once", "every_backend"], None),
         (["on_torch"], None),
         (["once", "on_torch"], "torch"),
         ([pytest.mark.once("tensorflow"), "once", "on_torch"], "tensorflow"),

@@ -86,6 +86,7 @@ CASES = {
     "one of several": classifier("multi_label_classification", 1),
     "regression": classifier("regression", 1),
 }  # fmt: skip
+EVERY_BACKEND = ["pooler", "activation", "pairs", "questions", "choices", "words", "classes"]
 # One for each class of ours.
 CLASSES = ["encoder", "pretraining", "questions", "choices", "words", "relations", "classes"]
 
@@ -129,8 +130,13 @@ def check(found, expected, atol=5e-5):
 
 
 # === Every task, in both directions ===
-@pytest.mark.every_backend
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.every_backend if name in EVERY_BACKEND else ())
+        for name in CASES
+    ],
+)
 def test_outputs_equal_transformers(models, tmp_path, caplog, name):
     case, model, x = CASES[name], models(name), inputs()
     if name == "choices":
@@ -759,9 +765,10 @@ def hostile_archive(name, kind=tarfile.REGTYPE):
     return write_file
 
 
-def only_notes(folder):
+def other_files(folder, *names):
     (folder / "other").mkdir()
-    (folder / "other" / "notes.md").write_text("x")
+    for name in names:
+        (folder / "other" / name).write_text("x")
     return folder / "other"
 
 
@@ -885,10 +892,11 @@ REFUSED = {
     },
     "cut archive": (cut_archive, "a.tar.gz is not a complete tar archive"),
     # Other sources.
+    "two files": (lambda folder: other_files(folder, "a.pt", "b.pt"), "hold one fairseq.*a.pt, b"),
     "no source": (lambda folder: folder / "gone", "Received: .*/gone"),
     "weights": (lambda folder: folder / "model.safetensors", "give the folder"),
     "folder": (
-        only_notes,
+        lambda folder: other_files(folder, "notes.md"),
         "config.json.*model.safetensors.*pytorch_model.bin.*bert_model.*[*].pt.*Received: notes.md",
     ),
     "short handle": (

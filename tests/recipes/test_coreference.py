@@ -128,7 +128,7 @@ def test_links_below_the_threshold_are_dropped(trained, tmp_path):
     assert recall < of_every
 
 
-@pytest.mark.every_backend
+@pytest.mark.torch_first
 def test_resumed_run_equals_uninterrupted_run(preset, tmp_path, capsys, caplog):
     data = write_conll(tmp_path / "data.conll", 10, seed=1)
     flags = [TASK, f"--preset={preset}", f"--train_data={data}", f"--eval_data={data}", *SIZES]

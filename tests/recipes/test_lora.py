@@ -47,7 +47,7 @@ def test_every_task_trains_only_query_value_and_head(run_flags, tmp_path):
     assert files.read_json(tmp_path / "run" / "run.json")["flags"]["lora_rank"] == 2
 
 
-@pytest.mark.every_backend
+@pytest.mark.torch_first
 def test_question_answering_resumes_and_is_exported_without_lora(tmp_path, capsys, monkeypatch):
     encoder, flags = start("question_answering", tmp_path)
     flags += ["--lora_rank=2", "--learning_rate=1e-2", "--steps=6"]
