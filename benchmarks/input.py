@@ -2,11 +2,10 @@
 
     python benchmarks/input.py
 
-Preparing, which is done once: megabytes of English text per second, with threads and with Beam's
-DirectRunner. Reading: masked sequences of 512 tokens per second in batches of 256 with a global
-shuffle, compared with masking blocks that are already in memory (the limit) and with
-`keras_hub.models.BertMaskedLMPreprocessor` (the peer), which tokenizes text in memory in each pass
-and masks single tokens.
+Preparing, which is done once: megabytes of English text per second. Reading: masked sequences of
+512 tokens per second in batches of 256 with a global shuffle, compared with masking blocks that are
+already in memory (the limit) and with `keras_hub.models.BertMaskedLMPreprocessor` (the peer), which
+tokenizes text in memory in each pass and masks single tokens.
 """
 
 import argparse
@@ -23,7 +22,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras_hub  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from measuring import speeches  # noqa: E402
+from measuring import batches_per_second, speeches  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
 from keras_spanbert.data.prepared import prepare  # noqa: E402
@@ -45,15 +44,12 @@ def main():
         tokenizer = ks.SpanBertTokenizer(ks.Corpus(speeches()).train_vocabulary(20_000))
         megabytes = sum(os.path.getsize(name) for name in corpus.files) / 1e6
         print(f"{megabytes:,.0f} MB of text, blocks of {LENGTH}, {os.cpu_count()} CPU cores")
-        print(f"{'preparing':<44}{'MB/s':>10}")
-        for name, runner in [("threads", None), ("Beam's DirectRunner", "DirectRunner")]:
-            seconds = []
-            for i in range(args.repeats):
-                path = os.path.join(folder, f"{name}-{i}")
-                began = time.perf_counter()
-                prepared = prepare(corpus, tokenizer, LENGTH, path, beam_runner=runner)
-                seconds.append(time.perf_counter() - began)
-            print(f"{name:<44}{megabytes / statistics.median(seconds):>10.1f}", flush=True)
+        seconds = []
+        for i in range(args.repeats):
+            began = time.perf_counter()
+            prepared = prepare(corpus, tokenizer, LENGTH, os.path.join(folder, f"prepared-{i}"))
+            seconds.append(time.perf_counter() - began)
+        print(f"prepared at {megabytes / statistics.median(seconds):.1f} MB/s", flush=True)
 
         preprocessor = ks.SpanBertPretrainerPreprocessor(
             tokenizer, LENGTH, max_predictions=MAX_PREDICTIONS
@@ -70,7 +66,7 @@ def main():
         speeds = {name: [] for name in datasets}
         for _ in range(args.repeats):
             for name, dataset in datasets.items():
-                speeds[name].append(rows_per_second(dataset, args.seconds))
+                speeds[name].append(BATCH_SIZE * batches_per_second(dataset, args.seconds))
     print(f"{'masked sequences':<44}{'rows/s':>10}{'ratio':>8}")
     slowest = statistics.median(speeds["BertMaskedLMPreprocessor (peer)"])
     for name, values in speeds.items():
@@ -79,9 +75,8 @@ def main():
 
 
 def write_copies(folder, copies):
-    names = sorted(glob.glob(speeches()))
     for i in range(copies):
-        for name in names:
+        for name in sorted(glob.glob(speeches())):
             # A corpus lists a file once, also if links name it several times.
             shutil.copyfile(name, os.path.join(folder, f"{i:03d}-{os.path.basename(name)}"))
     return os.path.join(folder, "*.txt")
@@ -102,17 +97,6 @@ def peer(corpus, vocabulary):
     np.random.default_rng(0).shuffle(chunks)
     dataset = tf.data.Dataset.from_tensor_slices(chunks).repeat().batch(BATCH_SIZE)
     return dataset.map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-
-def rows_per_second(dataset, seconds):
-    iterator = iter(dataset)
-    for _ in range(8):
-        next(iterator)
-    began, rows = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
-        next(iterator)
-        rows += BATCH_SIZE
-    return rows / (time.perf_counter() - began)
 
 
 if __name__ == "__main__":

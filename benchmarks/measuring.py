@@ -43,8 +43,7 @@ def peak_bytes() -> int:
 def matrix_rate(dtype="float32", repeats: int = 3) -> float:
     """Measures the FLOP/s of a large matrix product on this machine's device.
 
-    On a busy machine the result varies. To compare the speed of a step with it, alternate the two
-    measurements. The fastest of `repeats` products counts.
+    On a busy machine the result varies. The fastest of `repeats` products counts.
     """
     from keras import ops
 
@@ -61,3 +60,16 @@ def matrix_rate(dtype="float32", repeats: int = 3) -> float:
         if best > 1.0:  # For example bfloat16 on a device without instructions for it.
             break
     return 2.0 * side**3 / best
+
+
+def batches_per_second(dataset, seconds: float) -> float:
+    """Measures after a warm-up of up to 2 s, in which `tf.data` tunes its parallelism."""
+    iterator = iter(dataset)
+    warm_until = time.perf_counter() + min(seconds, 2.0)
+    while time.perf_counter() < warm_until:
+        next(iterator)
+    count, started = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - started) < seconds:
+        next(iterator)
+        count += 1
+    return count / elapsed

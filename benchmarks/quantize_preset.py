@@ -33,7 +33,6 @@ def main():
     args = parser.parse_args()
     if os.path.exists(os.path.join(args.target, "config.json")):
         sys.exit(f"The target must not contain a preset. Received: {args.target}")
-    # Loaded as float32: a preset trained in bfloat16 has float32 weights.
     rates = {}
     if args.dropout is not None:
         rates = {"dropout": args.dropout, "attention_dropout": args.dropout}

@@ -12,8 +12,7 @@ operations), at most 1e-6 on JAX and PyTorch, and 1e-4 with two processes. Other
 Flags after `--` are passed to train.py. `--checkpoint` measures how long a checkpoint of a base
 model delays training: copying model, optimizer and metrics, for which training waits, and writing
 them in the background with checksums and syncs. The peer is `save_weights` of Keras, which
-`BackupAndRestore` calls: training waits for it, and it has no checksums or syncs. With two
-processes, which JAX allows, both gather the model that they share.
+`BackupAndRestore` calls: training waits for it, and it has no checksums or syncs.
 """
 
 import argparse
@@ -36,9 +35,7 @@ import numpy as np
 TRAIN = pathlib.Path(__file__).parent.parent / "train.py"
 BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
 # Columns that differ from run to run.
-TIMING = [
-    "seconds", "tokens_per_second", "step_ms", "waiting_ms", "tflops_per_second", "peak_gb",
-]  # fmt: skip
+TIMING = {"seconds", "tokens_per_second", "step_ms", "waiting_ms", "tflops_per_second", "peak_gb"}
 
 
 def main():
@@ -48,35 +45,23 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="for the moments and processes")
     parser.add_argument("--checkpoint", action="store_true", help="only time checkpoints")
     parser.add_argument("--size", default="base", help="of --checkpoint")
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("flags", nargs="*", help="flags of train.py")
     args = parser.parse_args()
-    if args.folder:
-        return time_checkpoints(args)
     with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        if args.checkpoint:
-            command = [__file__, f"--size={args.size}", f"--processes={args.processes}"]
-            run = Run([*command, f"--folder={folder}"], folder, args.processes, None)
-            return run.wait_until(lambda: False)
-        train(args, folder)
+        (time_checkpoints if args.checkpoint else train)(args, pathlib.Path(folder))
 
 
 def train(args, folder):
     flags = args.flags or ["--steps=400", "--checkpoint_every=20", "--dropout=0.1"]
     moments = random.Random(args.seed)
     outputs = [folder / "uninterrupted", folder / "killed"]
-    runs = (
-        Run([TRAIN, "--resume", f"--output={output}", *flags], output, args.processes)
-        for output in outputs
-    )
-    run = next(runs)
+    run = Run(outputs[0], flags, args.processes)
     run.has_passed(0)
     began = time.monotonic()
     run.wait_until(lambda: False)
     training = time.monotonic() - began
 
-    run, delays, partial, newest = next(runs), [], 0, 0
+    run, delays, partial, newest = Run(outputs[1], flags, args.processes), [], 0, 0
     while len(delays) < args.kills and run.has_passed(newest):
         if len(delays) % 2:
             run.wait_until(run.is_writing)
@@ -108,29 +93,30 @@ def train(args, folder):
 class Run:
     """Processes of one program. They start again when all have ended and one was killed."""
 
-    def __init__(self, command, output, count, stdout=subprocess.DEVNULL):
-        self.command, self.output, self.count, self.stdout = command, output, count, stdout
+    def __init__(self, output, flags, count):
+        self.output, self.flags, self.count = output, flags, count
         self.start()
 
     def start(self):
         with socket.socket() as server:
             server.bind(("127.0.0.1", 0))
             port = server.getsockname()[1]
-        self.processes = []
-        for number in map(str, range(self.count)):
-            paths = {"PYTHONPATH": str(TRAIN.parent), "TF_DETERMINISTIC_OPS": "1"}
-            if self.count > 1 and BACKEND == "jax":
-                job = [f"127.0.0.1:{port}", str(self.count), number]
-                names = ["JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"]
-                paths |= {f"KERAS_DISTRIBUTION_{name}": value for name, value in zip(names, job)}
-            elif self.count > 1:
-                paths |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": number}
-                paths |= {"LOCAL_RANK": number, "WORLD_SIZE": str(self.count)}
-                paths |= {"LOCAL_WORLD_SIZE": str(self.count)}
-            command = [sys.executable, *map(str, self.command)]
-            self.processes.append(
-                subprocess.Popen(command, env={**os.environ, **paths}, stdout=self.stdout)
+        command = [sys.executable, str(TRAIN), "--resume", f"--output={self.output}", *self.flags]
+        job = {"PYTHONPATH": str(TRAIN.parent), "TF_DETERMINISTIC_OPS": "1"}
+        if self.count > 1:
+            address, count = "127.0.0.1", str(self.count)
+            job |= {"MASTER_ADDR": address, "MASTER_PORT": str(port), "WORLD_SIZE": count}
+            job |= {"LOCAL_WORLD_SIZE": count, "KERAS_DISTRIBUTION_NUM_PROCESSES": count}
+            job["KERAS_DISTRIBUTION_JOB_ADDRESSES"] = f"{address}:{port}"
+        names = ["RANK", "LOCAL_RANK", "KERAS_DISTRIBUTION_PROCESS_ID"] * (self.count > 1)
+        self.processes = [
+            subprocess.Popen(
+                command,
+                env={**os.environ, **job, **dict.fromkeys(names, str(number))},
+                stdout=subprocess.DEVNULL,
             )
+            for number in range(self.count)
+        ]
 
     def wait_until(self, condition) -> bool:
         """Waits until the condition holds. Returns `False` if the run has ended before."""
@@ -139,7 +125,7 @@ class Run:
             if -signal.SIGKILL in codes and None not in codes:
                 self.start()
             elif any(codes) and -signal.SIGKILL not in codes:
-                sys.exit(f"{self.command} failed: {codes}")
+                sys.exit(f"train.py failed with exit codes {codes}")
             elif not any(codes) and None not in codes:
                 return False
             time.sleep(1e-3)
@@ -168,7 +154,7 @@ def compare(uninterrupted, killed):
     if len(histories[0]) != len(histories[1]):
         sys.exit(f"Rows of history: {len(histories[0])} and {len(histories[1])}")
     for mine, theirs in zip(*histories):
-        for name in mine.keys() - set(TIMING):
+        for name in mine.keys() - TIMING:
             largest = max(largest, abs(float(mine[name]) - float(theirs[name])))
     for path in uninterrupted.glob("*.weights.h5"):
         mine, theirs = weights(path), weights(killed / path.name)
@@ -187,14 +173,11 @@ def weights(path):
     return arrays
 
 
-def time_checkpoints(args):
+def time_checkpoints(args, folder):
     import keras
 
     import keras_spanbert as ks
-    from keras_spanbert import distribution
 
-    if args.processes > 1:
-        ks.distribute("model")
     model = ks.SpanBertPretrainer(
         ks.SpanBertBackbone(28996, **ks.SpanBertBackbone.SIZES[args.size])
     )
@@ -202,26 +185,25 @@ def time_checkpoints(args):
     model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]
     size = 4 * sum(math.prod(variable.shape) for variable in variables)
-    checkpoint = ks.TrainingCheckpoint(os.path.join(args.folder, "checkpoints"), 1, keep=1)
+    checkpoint = ks.TrainingCheckpoint(str(folder / "checkpoints"), 1, keep=1)
     checkpoint.set_model(model)
     checkpoint.set_params({"steps": 1000})
-    peer = os.path.join(args.folder, "peer.weights.h5")
-    calls = [checkpoint.save, checkpoint.wait]
-    calls += [lambda: model.save_weights(peer)] * (args.processes == 1)
-    best = [math.inf] * len(calls)
+    calls = {
+        "training waits": checkpoint.save,
+        "written in the background": checkpoint.wait,
+        "save_weights, training waits": lambda: model.save_weights(str(folder / "peer.weights.h5")),
+    }
+    best = dict.fromkeys(calls, math.inf)
     for step in range(3):
         checkpoint.step = step + 1
-        distribution.barrier()
-        for number, call in enumerate(calls):
+        for name, call in calls.items():
             began = time.perf_counter()
             call()
-            best[number] = min(best[number], time.perf_counter() - began)
+            best[name] = min(best[name], time.perf_counter() - began)
     checkpoint.close()
-    if distribution.process_index() == 0:
-        print(f"{keras.backend.backend()}, {args.size}: {size / 1e9:.2f} GB")
-        names = ["training waits", "written in the background", "save_weights, training waits"]
-        for name, seconds in zip(names, best):
-            print(f"{seconds:6.2f} s {name}", flush=True)
+    print(f"{keras.backend.backend()}, {args.size}: {size / 1e9:.2f} GB")
+    for name, seconds in best.items():
+        print(f"{seconds:6.2f} s {name}")
 
 
 if __name__ == "__main__":

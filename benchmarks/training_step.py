@@ -5,17 +5,16 @@ Measures milliseconds per step of `fit` with the same backbone, optimizer and ma
     both      `SpanBertPretrainer`: MLM and SBO at the M masked positions;
     keras_adamw  the same with `keras.optimizers.AdamW`;
     mlm       the peer: the backbone and `keras_hub.layers.MaskedLMHead` at the M positions;
-    released  the computation of the released code: MLM at all L positions, SBO at 15 slots for
+    pytorch   the released computation in plain PyTorch: MLM at all L positions, SBO at 15 slots for
               each of 18 spans (for L = 512), with weight 0 for unused slots;
-    pytorch   `released` in plain PyTorch with `transformers.BertModel`, like the released code;
-    transformers  only MLM with `transformers.BertForMaskedLM` in PyTorch, at all L positions, with
-              fused attention: the peer for JAX and PyTorch;
+    transformers  only MLM with `BertForMaskedLM` in PyTorch, at all L positions, with fused
+              attention: the peer for JAX and PyTorch;
     objective  `transformers` with an SBO head at the M positions: the peer with our objective.
 
     python benchmarks/training_step.py
     KERAS_BACKEND=jax python benchmarks/training_step.py --variants=both,transformers
     python benchmarks/training_step.py --size tiny --batch_size 2 --length 64  # seconds
-    python benchmarks/training_step.py --grow --size small --length 256 --plot  # step_cost.png
+    python benchmarks/training_step.py --grow --size small --length 256
 
 Each variant runs in its own process. The limit is the matrix products of the backbone and of the
 heads with the vocabulary. The column "of rate" shows the FLOP/s of the model relative to those of a
@@ -32,7 +31,6 @@ import argparse
 import json
 import math
 import os
-import pathlib
 import statistics
 import sys
 import time
@@ -46,7 +44,6 @@ VARIANTS = {
     "both": "SpanBertPretrainer, MLM + SBO",
     "keras_adamw": "the same, Keras's AdamW (peer)",
     "mlm": "only MaskedLMHead (peer)",
-    "released": "all positions, 15 slots/span",
     "pytorch": "all positions, plain PyTorch",
     "transformers": "BertForMaskedLM, PyTorch (peer)",
     "objective": "BertForMaskedLM, SBO (peer)",
@@ -82,10 +79,9 @@ def main():
     )
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--attention_dropout", type=float, help="if it differs from --dropout")
-    parser.add_argument("--variants", default="both,mlm,released,pytorch")
+    parser.add_argument("--variants", default="both,mlm,pytorch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     parser.add_argument("--grow", action="store_true", help="see above")
-    parser.add_argument("--plot", action="store_true", help="of --grow, to step_cost.png")
     args = parser.parse_args()
     if args.variant:
         return print(json.dumps((measure_pytorch if args.variant in IN_PYTORCH else measure)(args)))
@@ -122,36 +118,18 @@ def main():
 
 
 def grow(args):
-    """Prints, and plots, the time per step and the time of its FLOPs at the rate of a product."""
+    """Prints the time per step and the time of its FLOPs at the rate of a product."""
     print(f"{'grows':<12}{'to':>8}{'ms':>10}{'ms of FLOPs':>13}{'share':>8}{'GFLOP/s':>10}")
-    rows = []
     for name, values in GROWN.items():
         for value in values:
             run = in_process(__file__, *sys.argv[1:], "--variant=both", f"--{name}={value}")
             ms = 1e3 * statistics.median(run["seconds"])
             of_flops = 1e3 * run["flops"] / run["rate"]
-            rows.append((name, str(value), ms, of_flops))
             print(
                 f"{name:<12}{value:>8}{ms:>10,.0f}{of_flops:>13,.0f}{of_flops / ms:>8.0%}"
                 f"{run['rate'] / 1e9:>10,.0f}",
                 flush=True,
             )
-    if not args.plot:
-        return
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 7), dpi=110, layout="constrained")
-    for axes, name in zip(figure.subplots(2, 2).ravel(), GROWN):
-        _, values, times, of_flops = zip(*(row for row in rows if row[0] == name))
-        axes.plot(values, times, "o-", label="step")
-        axes.plot(values, of_flops, "--", label="its FLOPs at the rate of a matrix product")
-        axes.set(xlabel=name.replace("_", " "), ylabel="ms", ylim=(0, None))
-        axes.legend()
-    figure.suptitle(
-        f"{os.environ['KERAS_BACKEND']}, {args.dtype}; otherwise {args.size}, "
-        f"{args.batch_size} x {args.length}, mask rate {args.mask_rate}"
-    )
-    figure.savefig(pathlib.Path(__file__).with_name("step_cost.png"))
 
 
 def measure(args):
@@ -308,46 +286,32 @@ def build_model(args):
         rematerialize=args.rematerialize,
         **sizes(args),
     )
-    optimizer = keras_spanbert.AdamW()
-    if args.variant in ("both", "keras_adamw"):
-        model = keras_spanbert.SpanBertPretrainer(backbone)
-        if args.variant == "keras_adamw":
-            settings = {"weight_decay": 0.01, "epsilon": 1e-8, "global_clipnorm": 1.0}
-            optimizer = keras.optimizers.AdamW(1e-4, **settings)
-            optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-    else:
+    loss, optimizer = "auto", keras_spanbert.AdamW()
+    if args.variant == "keras_adamw":
+        settings = {"weight_decay": 0.01, "epsilon": 1e-8, "global_clipnorm": 1.0}
+        optimizer = keras.optimizers.AdamW(1e-4, **settings)
+        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    if args.variant == "mlm":
         mlm_head = keras_hub.layers.MaskedLMHead(
             token_embedding=backbone.token_embedding,
             intermediate_activation="gelu",
             layer_norm_epsilon=1e-12,
         )
-        inputs = {name: backbone.input[name] for name in ["token_ids", "segment_ids"]}
-        sequence_output = backbone(inputs)
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        inputs["mask_positions"] = positions
-        outputs = {"mlm": mlm_head(sequence_output, positions)}
-        if args.variant == "released":
-            sbo_head = keras_spanbert.SpanBoundaryHead(token_embedding=backbone.token_embedding)
-            spans = {
-                name: keras.Input((None,), dtype="int32", name=name)
-                for name in ["span_left", "span_right", "span_offsets"]
-            }
-            inputs |= spans
-            outputs["sbo"] = sbo_head(sequence_output, *spans.values())
-        model = keras.Model(inputs, outputs)
+        inputs = {name: backbone.input[name] for name in ["token_ids", "segment_ids"]}
+        outputs = {"mlm": mlm_head(backbone(inputs), positions)}
+        model = keras.Model({**inputs, "mask_positions": positions}, outputs)
+        reduction = {"reduction": "mean_with_sample_weight"}
+        loss = {"mlm": keras.losses.SparseCategoricalCrossentropy(from_logits=True, **reduction)}
+    else:
+        model = keras_spanbert.SpanBertPretrainer(backbone)
+    is_jax = os.environ["KERAS_BACKEND"] == "jax"
     model.compile(
         optimizer=optimizer,
-        loss="auto"
-        if args.variant in ("both", "keras_adamw")
-        else {
-            name: keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="mean_with_sample_weight"
-            )
-            for name in model.output
-        },
+        loss=loss,
         loss_weights={name: 1.0 for name in model.output},
         weighted_metrics=None,
-        jit_compile="auto" if os.environ["KERAS_BACKEND"] == "jax" else args.jit_compile,
+        jit_compile="auto" if is_jax else args.jit_compile,
     )
     return model
 
@@ -382,15 +346,15 @@ def build_batch(args):
     y = {"mlm": masks["mask_ids"], "sbo": masks["mask_ids"]}
     weights = {"mlm": masks["mask_weights"], "sbo": masks["span_weights"]}
     x["mask_positions"] = masks["mask_positions"]
-    if args.variant in ("released", *IN_PYTORCH):
+    if args.variant in IN_PYTORCH:
         is_masked = np.zeros(shape, np.float32)
-        for row, positions, weight in zip(
-            is_masked, masks["mask_positions"], masks["mask_weights"]
-        ):
-            row[positions[weight > 0]] = 1.0
-        x["mask_positions"] = np.tile(np.arange(args.length, dtype=np.int32), (shape[0], 1))
+        np.maximum.at(
+            is_masked,
+            (np.arange(shape[0])[:, None], masks["mask_positions"]),
+            masks["mask_weights"],
+        )
         y["mlm"], weights["mlm"] = tokens, is_masked
-    if args.variant in ("released", "pytorch"):
+    if args.variant == "pytorch":
         num_spans = max(1, 18 * args.length // 512)
         spans, y["sbo"], weights["sbo"] = released_slots(masks, num_spans)
     if args.variant == "mlm":

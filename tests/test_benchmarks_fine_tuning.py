@@ -1,0 +1,49 @@
+"""The table of `benchmarks/fine_tuning.py`: means, and differences paired by seed."""
+
+import csv
+import dataclasses
+import json
+import pathlib
+import sys
+
+import pytest
+
+BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+
+
+def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    import fine_tuning
+
+    scores = {
+        "ours-random": [60.0, 70.0, 65.0],
+        "peer-random": [59.0, 67.0],  # The run of the last seed is not finished.
+        "ours-grouped": [50.0, 58.0, 54.0],
+        "peer-grouped": [51.0, 59.0],
+    }
+    shared = dataclasses.asdict(fine_tuning.SETTINGS["codah"]) | {"data": "codah", "note": ""}
+    runs = [
+        {**shared, "arm": arm, "seed": seed, "last": score, "selected": score + 1.0}
+        for arm, of_seeds in scores.items()
+        for seed, score in enumerate(of_seeds)
+    ]
+    runs.append({**runs[0], "epsilon": 1e-6, "last": 63.0})
+    path = tmp_path / "runs.jsonl"
+    path.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    monkeypatch.setattr(sys, "argv", ["fine_tuning.py", f"--results={path}"])
+    fine_tuning.main()
+    with open(tmp_path / "runs.csv") as file:
+        rows = {
+            (row["score"], row["arm or difference"]): row
+            for row in csv.DictReader(file)
+            if row["data"] == "codah"
+        }
+    assert float(rows["selected", "ours-random"]["mean"]) == 66.0
+    row = rows["last", "ours - peer, random"]
+    assert (row["seeds"], float(row["mean"])) == ("2", 2.0)
+    assert float(row["interval"]) == pytest.approx(12.7062, rel=1e-4)  # t(0.975, 1) * 1.
+    assert float(rows["last", "ours - peer"]["mean"]) == 0.5  # 1, 3 and -1, -1.
+    assert float(rows["last", "random - grouped"]["mean"]) == 9.5  # 10, 12 and 8, 8.
+    assert float(rows["last", "ours-random epsilon=1e-06 - ours-random"]["mean"]) == 3.0
+    assert float(rows["last", "ours - peer, random, epsilon=1e-06"]["mean"]) == 4.0
+    assert (tmp_path / "runs.png").exists() and "± 12.71" in capsys.readouterr().out
