@@ -97,13 +97,13 @@ def run(page):
             block.write_text(parts(path)[part])
             print(block, file=session.stdin, flush=True)
             lines = []
-            while END not in lines[-1:]:
-                lines.append(session.stdout.readline().rstrip("\n"))
-                if not lines[-1] and session.poll() is not None:
+            for line in iter(session.stdout.readline, f"{END}\n"):
+                if not line:  # The session has ended.
                     errors.seek(0)
-                    out = "\n".join(lines)[-3000:]
+                    out = "".join(lines)[-3000:]
                     raise RuntimeError(f"{path.name}, {part}:\n{out}\n{errors.read()[-3000:]}")
-            out = "\n".join(lines[:-1]).replace(f"{clone}/", "")
+                lines.append(line)
+            out = "".join(lines).replace(f"{clone}/", "")
             printed[str(path.relative_to(ROOT)), part] = tidy(out)
     return printed
 

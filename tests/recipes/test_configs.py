@@ -37,8 +37,11 @@ def read_flags(name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_flags_of_each_recipe_are_valid(name):
-    flagfile = ROOT / "configs" / name
-    check_flags_only(f"--flagfile={flagfile}", "--train_data=README.md")
+    flags = [f"--flagfile={ROOT / 'configs' / name}", "--train_data=README.md"]
+    if any(flag.startswith("--task=") for flag in read_flags(name)):  # It fine-tunes.
+        flags += ["--preset=hf://owner/name", "--eval_data=README.md"]
+        flags += ["--dataset=rte"] if name == "glue.cfg" else []
+    check_flags_only(*flags)
 
 
 # The others differ in one flag.
