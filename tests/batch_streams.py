@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from torch.utils.data import DataLoader
 
-KINDS = ["dataset", "py_dataset", "data_loader", "generator", "iterator"]
+KINDS = ["dataset", "py_dataset"]
 
 
 class Batches(keras.utils.PyDataset):
@@ -32,9 +32,9 @@ def stream(kind, batches):
         # With several threads, Keras drops the batch that it uses to build the model.
         are_strings = not hasattr(keras.tree.flatten(batches)[0], "dtype")
         return Batches(batches, workers=2 if are_strings else 1)
-    if kind == "data_loader":
+    if kind == "loader":
         return DataLoader(batches, batch_size=None)
-    return (batch for batch in batches) if kind == "generator" else iter(batches)
+    return (batch for batch in batches)
 
 
 def _outline(batch):

@@ -230,7 +230,7 @@ INVALID = [
     (PRETRAINER.fit, {"x": "text"}, "at least one row .* Received: x='text', of type str"),
     (PRETRAINER.evaluate, {"x": "text"}, "at least one row .* Received: x='text', of type str"),
     (PRETRAINER.fit, {"x": ["a", 7]}, r"be a list of strings. Received: x\[1\]=7, of type int"),
-    (PRETRAINER.fit, {"x": iter([[7]])}, r"`x` must be a list of strings. Received: x=7"),
+    (PRETRAINER.fit, {"x": iter([[7]])}, r"must have batches of the model's arrays.*: \[7\]"),
     (PRETRAINER.fit, {"x": tf.data.Dataset.from_tensors([7])}, "of strings, .*: element_spec"),
     (PRETRAINER.fit, {"x": TEXTS, "y": [1, 1]}, r"must be None .* Received: y=\[1, 1"),
     (PRETRAINER.fit, {"x": iter([TEXTS]), "y": [1]}, "batches include .* x of type list_iterator"),

@@ -5,7 +5,7 @@ A batch is `x`, `(x, y)` or `(x, y, sample_weight)`, as in Keras. A model takes 
 """
 
 import collections.abc
-import sys
+import itertools
 from collections.abc import Callable
 
 import keras
@@ -27,8 +27,8 @@ from keras_spanbert.text.labels import check_label_arrays
 
 _RULE = (
     "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "
-    "of the model's arrays, or batches of either: a `tf.data.Dataset`, a "
-    "`keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a generator"
+    "of the model's arrays, or batches of either in a `tf.data.Dataset` or a "
+    "`keras.utils.PyDataset`. Other streams must have batches of the model's arrays"
 )
 
 
@@ -38,7 +38,8 @@ def kind_of(x) -> str:
     Returns:
         `"arrays"`: a dict of the model's arrays, or a tuple that begins with one.
         `"dataset"`: a `tf.data.Dataset`, or a distributed one.
-        `"py_dataset"`, `"data_loader"`, `"iterator"`, `"grain"`: other streams of batches.
+        `"py_dataset"`: a `keras.utils.PyDataset`.
+        `"stream"`: an iterator, or a stream of PyTorch or Grain.
         `"rows"`: everything else, which the preprocessor converts.
     """
     first = x[0] if isinstance(x, tuple) and x else x
@@ -48,12 +49,9 @@ def kind_of(x) -> str:
         return "dataset"
     if isinstance(x, keras.utils.PyDataset):
         return "py_dataset"
-    torch = sys.modules.get("torch")  # A `DataLoader` exists only after PyTorch's import.
-    if torch is not None and isinstance(x, torch.utils.data.DataLoader):
-        return "data_loader"
-    if isinstance(x, collections.abc.Iterator):
-        return "iterator"
-    return "grain" if type(x).__module__.partition(".")[0] == "grain" else "rows"
+    is_stream = isinstance(x, collections.abc.Iterator)
+    is_stream |= any(cls.__module__.startswith(("torch.utils", "grain")) for cls in type(x).__mro__)
+    return "stream" if is_stream else "rows"
 
 
 def unpack(batch) -> tuple:
@@ -184,6 +182,8 @@ class StringInputs:
                 f"x of type {type(x).__name__}, y of type "
                 f"{type(y).__name__}, sample_weight of type {type(sample_weight).__name__}"
             )
+        if kind == "stream":
+            return _check_stream(x), None, None, False
         return self.preprocess_stream(kind, x, is_training, needs_labels), None, None, False
 
     def preprocess_stream(self, kind: str, stream, is_training=False, needs_labels=True):
@@ -224,16 +224,12 @@ class StringInputs:
 
         if isinstance(stream, _PyDataset):
             return stream  # Keras's `fit` evaluates the validation data that it was given.
-        if kind == "py_dataset":
-            if kind_of(stream[0]) != "arrays":
-                return _PyDataset(stream, start)
-            if stream.use_multiprocessing:  # Its processes cannot check labels.
-                return stream
-            settings = {name: getattr(stream, name) for name in ["workers", "max_queue_size"]}
-            return _PyDataset(stream, start, **settings)
-        if kind == "data_loader":
-            return _data_loader(stream, start)
-        return _generate(stream, start) if kind == "iterator" else stream
+        if kind_of(stream[0]) != "arrays":
+            return _PyDataset(stream, start)
+        if stream.use_multiprocessing:  # Its processes cannot check labels.
+            return stream
+        settings = {name: getattr(stream, name) for name in ["workers", "max_queue_size"]}
+        return _PyDataset(stream, start, **settings)
 
     @one_thread_on_all_backends
     @accepts_datasets
@@ -258,9 +254,10 @@ class StringInputs:
         Args:
             x: strings, in the form that the class describes; the model's arrays; the
                 output of its preprocessor; or batches of any of these, `x`,
-                `(x, y)` or `(x, y, sample_weight)`, from a `tf.data.Dataset`, a
-                `keras.utils.PyDataset`, a `torch.utils.data.DataLoader` or a
-                generator. A column of Hugging Face `datasets` is like a list, and a
+                `(x, y)` or `(x, y, sample_weight)`, from a `tf.data.Dataset` or a
+                `keras.utils.PyDataset`. Other streams, such as a generator or
+                `DataLoader(rows, collate_fn=model.preprocessor)`, have batches of the
+                model's arrays. A column of Hugging Face `datasets` is like a list, and a
                 whole `Dataset` like a list of dicts. The numbers of a `ClassLabel`
                 are numbers of the model's classes, whatever its names are.
             y: labels, unless `x` includes them.
@@ -298,7 +295,7 @@ class StringInputs:
         kind = kind_of(x)
         if class_weight is not None:
             numbered = self.number_class_weight(class_weight)
-            if kind in ("iterator", "data_loader", "grain"):  # Keras's message has no names.
+            if kind == "stream":  # Keras's message has no names.
                 raise ValueError(
                     "`class_weight` needs arrays, strings, a `tf.data.Dataset` or a "
                     "`keras.utils.PyDataset`. Batches of a generator, a `DataLoader` or Grain can "
@@ -377,7 +374,7 @@ class StringInputs:
         if kind in ("dataset", "py_dataset"):
             batch = x.element_spec if kind == "dataset" else x[0]
             batch = keras.utils.unpack_x_y_sample_weight(batch)
-        # A batch of a generator or a `DataLoader` could not be put back. They are no arrays. Keras
+        # Batches of other streams could not be put back. They are no arrays. Keras
         # converts pandas objects to arrays. TensorFlow's placeholder for `None` has no dtype.
         are_arrays = all(
             leaf is None
@@ -521,10 +518,22 @@ def _num_rows(x) -> int:
         return 0
 
 
-def _generate(batches, start):
-    preprocess = start()
-    for number, batch in enumerate(batches):
-        yield preprocess(number, batch)
+def _check_stream(stream):
+    """Returns a stream unchanged. Raises `ValueError` if its first batch is not arrays."""
+    batches = iter(stream)
+    first = next(batches, None)
+    x = first[0] if isinstance(first, (tuple, list)) and first else first
+    if first is not None and kind_of(x) != "arrays":
+        raise ValueError(
+            "A stream that is no `tf.data.Dataset` or `keras.utils.PyDataset` must have batches of "
+            "the model's arrays. The preprocessor makes them, as in `DataLoader(rows, "
+            "collate_fn=model.preprocessor)`, `grain_dataset.map(model.preprocessor)` or "
+            f"`(model.preprocessor(*batch) for batch in batches)`. Received: {first!r:.80}"
+        )
+    if batches is not stream:
+        return stream
+    # An iterator cannot begin again, and Keras takes generators only.
+    return (batch for batch in itertools.chain([] if first is None else [first], batches))
 
 
 class _PyDataset(keras.utils.PyDataset):
@@ -551,23 +560,3 @@ class _PyDataset(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         self._source.on_epoch_end()
-
-
-def _data_loader(loader, start):
-    from torch.utils import data
-
-    def as_tuple(batch):
-        # PyTorch's own collation returns tuples as lists.
-        is_tuple = loader.collate_fn is data.default_collate
-        if loader.collate_fn is data.default_convert:  # It returns lists of examples too.
-            is_tuple = not (is_examples(batch) and _are_rows(batch))
-        return tuple(batch) if is_tuple and isinstance(batch, list) else batch
-
-    class _Arrays(data.IterableDataset):
-        def __iter__(self):
-            return _generate(map(as_tuple, loader), start)
-
-    if hasattr(loader.dataset, "__len__"):
-        _Arrays.__len__ = lambda self: len(loader)
-    # The loader's own workers load the data. This process preprocesses it.
-    return data.DataLoader(_Arrays(), batch_size=None)

@@ -73,8 +73,8 @@ def test_arrays_of_the_preprocessor(task, model, expected):
     check_outputs(model.predict(arrays[0], **QUIET), expected[1])
 
 
-every_stream = [(name, kind, "columns") for name in TASKS for kind in ["dataset", "generator"]]
-every_stream += [("user-defined", kind, "examples") for kind in KINDS if kind != "dataset"]
+every_stream = [(name, kind, "columns") for name in TASKS for kind in KINDS]
+every_stream += [("user-defined", "py_dataset", "examples")]
 
 
 @once
@@ -87,16 +87,27 @@ def test_batches_of_any_type(task, model, expected, kind, form):
     def batches():
         return stream(kind, [tuple(given) if given[1:] else given[0] for given in parts()])
 
-    is_endless = kind in ("generator", "iterator")  # Keras does not know their length.
-    steps = {"steps": len(PARTS)} if is_endless else {}
-    evaluated = evaluate(model, batches(), batch_size=None, **steps)
+    evaluated = evaluate(model, batches(), batch_size=None)
     assert evaluated == pytest.approx(expected[0], rel=2e-6)
     outputs = [model.predict(given[0], **QUIET) for given in parts()]
     outputs = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
-    check_outputs(model.predict(batches(), verbose=0, **steps), outputs)
-    steps = {"steps_per_epoch": len(PARTS)} if is_endless else {}
-    history = model.fit(batches(), verbose=0, **steps).history
+    check_outputs(model.predict(batches(), verbose=0), outputs)
+    history = model.fit(batches(), verbose=0).history
     assert history["loss"][0] == pytest.approx(evaluated, rel=1e-5)
+
+
+@once
+@pytest.mark.parametrize("task", ["texts", "questions"], indirect=True)
+@pytest.mark.parametrize("kind", ["generator", "loader"])
+def test_other_streams_have_batches_of_arrays(task, model, expected, kind):
+    parts = [[rows(value, part) for value in task.forms["columns"]] for part in PARTS]
+    arrays = [model.preprocessor(*part) for part in parts]
+    steps = {} if kind == "loader" else {"steps": len(PARTS)}
+    found = evaluate(model, stream(kind, arrays), batch_size=None, **steps)
+    assert found == pytest.approx(expected[0], rel=1e-5)
+    for method in [model.fit, model.evaluate, model.predict]:
+        with pytest.raises(ValueError, match="DataLoader.rows, collate_fn=model.preprocessor"):
+            method(stream(kind, [tuple(part) for part in parts]), verbose=0)
 
 
 @once
@@ -145,7 +156,7 @@ def test_mistakes_in_data_are_named(task, model):
         for method in [model.fit, model.evaluate]:
             with pytest.raises(ValueError, match=message):
                 method(*given[:2], sample_weight=(*given, None)[2], verbose=0)
-    for kind in ["dataset", "generator"]:
+    for kind in KINDS:
         with pytest.raises(ValueError, match="need labels. Received: y=None"):
             model.fit(stream(kind, [(x,)]), verbose=0)
     for method in [model.train_on_batch, model.test_on_batch, model.predict_on_batch]:

@@ -48,9 +48,7 @@ def fit(model, *args, **kwargs):
     return model.fit(*args, verbose=0, **kwargs).history
 
 
-@pytest.mark.parametrize(
-    "kind", ["rows", *(pytest.param(kind, marks=ONCE) for kind in ["py_dataset", "generator"])]
-)
+@pytest.mark.parametrize("kind", ["rows", pytest.param("py_dataset", marks=ONCE)])
 @pytest.mark.torch_first
 def test_strings_of_any_type(model, expected, kind):
     def make():
@@ -58,17 +56,13 @@ def test_strings_of_any_type(model, expected, kind):
 
     evaluated, trained, predicted = expected
     size = {"batch_size": SIZE} if kind == "rows" else {}
-    epochs, steps, fit_steps = 2, {}, {}
-    if kind == "generator":
-        epochs, steps = 1, {"steps": len(BATCHES)}
-        fit_steps = {"steps_per_epoch": len(BATCHES), "validation_steps": len(BATCHES)}
-    losses = model.evaluate(make(), verbose=0, return_dict=True, **steps, **size)
+    losses = model.evaluate(make(), verbose=0, return_dict=True, **size)
     np.testing.assert_allclose(losses["mlm_loss"], evaluated["mlm_loss"], rtol=1e-5)
-    arguments = {"epochs": epochs, "validation_data": make(), "shuffle": False}
-    history = fit(model, make(), **arguments, **fit_steps, **size)
-    np.testing.assert_allclose(history["mlm_loss"], trained[:epochs], rtol=1e-5)
+    arguments = {"epochs": 2, "validation_data": make(), "shuffle": False}
+    history = fit(model, make(), **arguments, **size)
+    np.testing.assert_allclose(history["mlm_loss"], trained[:2], rtol=1e-5)
     np.testing.assert_allclose(history["val_loss"][0], evaluated["loss"], rtol=1e-5)
-    outputs = model.predict(make(), verbose=0, **steps, **size)["mlm"]
+    outputs = model.predict(make(), verbose=0, **size)["mlm"]
     np.testing.assert_allclose(outputs, predicted, atol=1e-5)
 
 
@@ -114,10 +108,8 @@ def test_validation_split_holds_out_the_last_rows_and_shuffle_mixes_rows(model, 
 @ONCE
 def test_lone_surrogate_becomes_the_replacement_character(model):
     clean, broken = ([f"{text} {mark}a" for text in TEXTS] for mark in ["\ufffd", "\ud800"])
-    losses = [
-        model.evaluate(texts, verbose=0, steps=1) for texts in [clean, broken, iter([broken])]
-    ]
-    np.testing.assert_allclose(losses[1:], losses[:1] * 2, rtol=1e-6)
+    losses = [model.evaluate(texts, verbose=0, steps=1) for texts in [clean, broken]]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
 
 
 @ONCE
@@ -148,7 +140,7 @@ def test_datasets_of_unknown_size(model, expected):
 
 
 @ONCE
-@pytest.mark.parametrize("kind", ["rows", "dataset", "generator"])
+@pytest.mark.parametrize("kind", ["rows", "dataset"])
 def test_strings_without_linguistic_spans_are_refused(kind):
     model = build()
     tokenizer = model.preprocessor.tokenizer
