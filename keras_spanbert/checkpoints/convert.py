@@ -9,7 +9,7 @@ from keras_spanbert import files
 from keras_spanbert.checks import check_path
 from keras_spanbert.formats import huggingface
 from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.checkpoint_entries import Checkpoint, checkpoint_tensors, tensor_groups
+from keras_spanbert.models.checkpoint_entries import checkpoint_tensors, tensor_groups
 from keras_spanbert.models.source import Preset, open_checkpoint, open_source
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
@@ -252,7 +252,12 @@ def convert(
         to_huggingface(model, destination, tokenizer)
         rows = [f"{'written':<15}{w.path:<70}{tuple(w.shape)}" for w in model.weights]
         return "\n".join([*rows, f"{len(rows)} written, for {model.huggingface_class}"])
-    cls = infer_task_class(opened)
+    # The task whose head the checkpoint has, else pretraining. The heads of several tasks have the
+    # same tensors.
+    tasks = [model_class(task) for task in reversed(TASKS)]
+    architectures = opened.settings.get("architectures") or []
+    named = [cls for cls in tasks if cls.huggingface_class in architectures]
+    cls = next((cls for cls in [*named, *tasks] if cls.is_in(opened)), SpanBertPretrainer)
     if next_sentence and cls is not SpanBertPretrainer:
         raise ValueError(
             f"`next_sentence` applies only to pretrainers. Received: {source}, a {cls.__name__}"
@@ -280,12 +285,3 @@ def _classes():
     tasks = [model_class(task) for task in TASKS]
     classes = [SpanBertBackbone, *(cls for cls in tasks if cls.huggingface_class)]
     return {cls.__name__: cls for cls in classes}
-
-
-def infer_task_class(checkpoint: Checkpoint) -> type:
-    """Returns the class of the task whose head a checkpoint has, else the pretrainer."""
-    classes = [model_class(task) for task in reversed(TASKS)]
-    architectures = checkpoint.settings.get("architectures") or []
-    # The heads of several tasks have the same tensors.
-    named = [cls for cls in classes if cls.huggingface_class in architectures]
-    return next((cls for cls in [*named, *classes] if cls.is_in(checkpoint)), SpanBertPretrainer)

@@ -16,7 +16,6 @@ from keras_spanbert.wording import format_count
 _SECONDS_BETWEEN_LINES = 10.0
 # `data.prepared.MANIFEST`, which cannot be imported before a backend is loaded.
 _MANIFEST = "prepared.json"
-_JSON_LINES = (".jsonl", ".jsonl.gz")
 # Maps flags to the settings of a prepared corpus.
 _SETTINGS = {
     "min_block_tokens": "min_tokens",

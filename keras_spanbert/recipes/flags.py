@@ -151,7 +151,10 @@ def help_text(kind: str, groups: list[str], unused: list[str]) -> str:
     `groups` are those of the task, without the flags `unused`.
     """
     if kind == "helpfull":
-        parts = [_section(name, map(_describe, own_flags(name))) for name in _GROUPS]
+        parts = [
+            "\n".join([_wrap(f"{name}: {text}", 0), "", *map(_describe, own_flags(name)), ""])
+            for name, text in _GROUPS.items()
+        ]
         others = sorted(set(FLAGS.flags_by_module_dict()) - set(_GROUPS))
         return "\n".join([*parts, *map(FLAGS.module_help, others)])
     found = {flag.name: flag for flag in own_flags(*groups) if flag.name not in unused}
@@ -159,10 +162,6 @@ def help_text(kind: str, groups: list[str], unused: list[str]) -> str:
         return _names(found.values())
     common = [found.pop(name) for name in _COMMON if name in found]
     return "\n".join([*map(_describe, common), "", "More flags:", _names(found.values())])
-
-
-def _section(name, lines):
-    return "\n".join([_wrap(f"{name}: {_GROUPS[name]}", 0), "", *lines, ""])
 
 
 def _names(flags):

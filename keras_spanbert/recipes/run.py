@@ -36,6 +36,7 @@ from keras_spanbert.recipes.terminal import (
     configure_logging,
     exit_on_error,
     exit_on_user_error,
+    exit_with_error,
     log,
     stop_on_signals,
 )
@@ -89,20 +90,12 @@ def parse_flags(argv: list[str]) -> list[str]:
             text = _help_text(asked, argv[1:])
         log(text)
         sys.exit(0)
-    with exit_on_user_error():
-        return _parse(argv)
-
-
-def _parse(argv):
-    """Parses the flags, and raises `ValueError` if one is unknown or has no value of its kind."""
     try:
         return FLAGS([argv[0], *map(_find_flagfile, argv[1:])])
-    except flags.UnrecognizedFlagError as error:
-        if advice := recipe_flags.ADVICE.get(error.flagname.lstrip("-")):
-            raise ValueError(f"There is no flag --{error.flagname}. Use {advice}") from None
-        raise ValueError(str(error)) from None
     except flags.Error as error:
-        raise ValueError(str(error)) from None
+        name = getattr(error, "flagname", "")  # An unknown flag has one.
+        advice = recipe_flags.ADVICE.get(name.lstrip("-"))
+        exit_with_error(f"There is no flag --{name}. Use {advice}" if advice else error)
 
 
 def _help_text(kind, arguments):
