@@ -342,8 +342,12 @@ class TargetLosses(CompileLoss):
         return loss
 
     def _compute(self, loss, mean, y_true, y_pred, sample_weight):
-        value = loss(y_true, y_pred, sample_weight)
         mask, ignored = get_keras_mask(y_pred), getattr(loss, "ignore_class", None)
+        if sample_weight is not None:
+            # On PyTorch, Keras multiplies them in place by what a mask requires of the loss, and
+            # the metrics would get the product.
+            sample_weight = ops.multiply(sample_weight, 1.0)
+        value = loss(y_true, y_pred, sample_weight)
         if ignored is not None:
             is_label = ops.not_equal(y_true, ignored)
             mask = is_label if mask is None else ops.logical_and(mask, is_label)

@@ -84,10 +84,12 @@ def test_losses_are_sums_over_the_number_of_targets(name):
     model, batch = build(name)
     weights, (x, y, sample_weight) = weigh(name, batch)
     size = len(weights)
-    sums, counts = {}, {}
+    sums, counts, metrics = {}, {}, []
 
     def evaluate(*args, **kwargs):
-        return loss_of(model.evaluate(*args, **kwargs, verbose=0, return_dict=True))
+        found = model.evaluate(*args, **kwargs, verbose=0, return_dict=True)
+        metrics.append({of: value for of, value in found.items() if not of.endswith("loss")})
+        return loss_of(found)
 
     for i in range(size):
         row_x, row_y, given = take(batch, slice(i, i + 1))
@@ -106,10 +108,13 @@ def test_losses_are_sums_over_the_number_of_targets(name):
     weighted = x, y, sample_weight
     padded = ks.Batches(weighted, 4, seed=1, whole_epochs=True)
     assert len(padded.batch(len(padded) - 1)[0]["token_ids"]) == 4  # It is filled up.
+    metrics.clear()
     for batch_size in [size, 4, 1]:
         assert evaluate(x, y, batch_size, sample_weight=sample_weight) == expected
     assert evaluate(Rows(weighted, 4)) == expected
     assert evaluate(padded.dataset(), steps=len(padded)) == expected
+    for found in metrics[1:]:
+        assert found == pytest.approx(metrics[0], rel=1e-5)
     dataset = tf.data.Dataset.from_tensor_slices(weighted).batch(4)
     history = model.fit(dataset, validation_data=padded, verbose=0).history
     found = {of: values[0] for of, values in history.items()}
