@@ -113,21 +113,16 @@ DECODER = {
     "settings, others, exact",
     [
         ({}, {"added_tokens": IDS}, set()),
-        (
-            {},
-            {"added_tokens": IDS, "special_tokens_map": {"additional_special_tokens": ["[E1]"]}},
-            {"[E1]"},
-        ),
+        ({}, {"added_tokens": IDS, "special_tokens_map": {"additional_special_tokens": ["[E1]"]}},
+         {"[E1]"}),
         ({}, {"special_tokens_map": {"additional_special_tokens": list(ADDED)}}, set(ADDED)),
         ({"additional_special_tokens": [{"content": x} for x in ADDED]}, {}, set(ADDED)),
         ({"added_tokens_decoder": DECODER}, {}, {t for t in ADDED if ADDED[t]}),
-        (
-            {"added_tokens_decoder": {"0": {"content": "[PAD]", "special": True}, **DECODER}},
-            {"added_tokens": IDS, "special_tokens_map": {"cls_token": "[CLS]"}},
-            {t for t in ADDED if ADDED[t]},
-        ),
+        ({"added_tokens_decoder": {"0": {"content": "[PAD]", "special": True}, **DECODER}},
+         {"added_tokens": IDS, "special_tokens_map": {"cls_token": "[CLS]"}},
+         {t for t in ADDED if ADDED[t]}),
     ],
-)
+)  # fmt: skip
 def test_every_file_of_transformers_is_read(tmp_path, settings, others, exact):
     folder = write_vocabulary(tmp_path / "source", settings, **others)
     added, notes = read_added_tokens(str(folder), WORDS)

@@ -69,14 +69,11 @@ CASES = {
     "encoder": Case("BertModel", ks.SpanBertBackbone),
     "pooler": Case("BertModel", ks.SpanBertBackbone, {}, {"pooled_output": True}),
     "pretraining": Case("BertForMaskedLM", ks.SpanBertPretrainer, {}, {}, ["sbo_head"]),
-    "activation": Case(
-        "BertForMaskedLM", ks.SpanBertPretrainer,
-        {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3}, {}, ["sbo_head"],
-    ),
+    "activation": Case("BertForMaskedLM", ks.SpanBertPretrainer,
+     {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3}, {}, ["sbo_head"]),
     "pairs": Case("BertForPreTraining", ks.SpanBertPretrainer, {}, HEAD_ONLY),
-    "all objectives": Case(
-        "BertForPreTraining", ks.SpanBertPretrainer, {}, {"next_sentence": True}, ["sbo_head"]
-    ),
+    "all objectives": Case("BertForPreTraining", ks.SpanBertPretrainer, {}, {"next_sentence": True},
+     ["sbo_head"]),
     "questions": Case("BertForQuestionAnswering", ks.SpanBertQuestionAnswerer),
     "choices": Case("BertForMultipleChoice", ks.SpanBertMultipleChoice),
     "words": Case("BertForTokenClassification", ks.SpanBertTokenClassifier, {"num_labels": 3}),
@@ -215,27 +212,26 @@ def as_parameters(tensors):
 
 PLAIN = {
     "bin": write_bin,
-    "sharded": lambda *args: write(*args, max_shard_size="20KB"),
+    "sharded": functools.partial(write, max_shard_size="20KB"),
     "archive": write_archive,
 }
 # The prefixes of DataParallel, `torch.compile` and Lightning, and of both around a part.
 PREFIXES = ["module.", "_orig_mod.", "model.", "module._orig_mod.", "model.model."]
-WRAPPED = {prefix: lambda *args, p=prefix: write(*args, f"{p}{{}}") for prefix in PREFIXES}
+WRAPPED = {prefix: functools.partial(write, rename=f"{prefix}{{}}") for prefix in PREFIXES}
 ONLY_PRETRAINING = {
-    "parameters": lambda *args: write_bin(*args, pack=as_parameters),
-    "wrapped bin": lambda *args: write_bin(*args, "model.{}"),
-    "wrapped shards": lambda *args: write(*args, "module.{}", max_shard_size="20KB"),
-    "wrapped parts": lambda *args: write(*args, compile_parts),
-    "lightning": lambda *args: write_bin(
-        *args, "model.{}", lambda tensors: {"state_dict": tensors, "epoch": 3}
+    "parameters": functools.partial(write_bin, pack=as_parameters),
+    "wrapped bin": functools.partial(write_bin, rename="model.{}"),
+    "wrapped shards": functools.partial(write, rename="module.{}", max_shard_size="20KB"),
+    "wrapped parts": functools.partial(write, rename=compile_parts),
+    "lightning": functools.partial(
+        write_bin, rename="model.{}", pack=lambda tensors: {"state_dict": tensors, "epoch": 3}
     ),
     "google": write_google,
     "fairseq": write_fairseq,
-    **{
-        f"fairseq {p}": lambda *args, p=p: write_fairseq(*args, f"{p}decoder.{{}}")
-        for p in PREFIXES
-    },
 }
+for prefix in PREFIXES:
+    renamed = functools.partial(write_fairseq, rename=f"{prefix}decoder.{{}}")
+    ONLY_PRETRAINING[f"fairseq {prefix}"] = renamed
 FORMATS = [(file_format, name) for file_format in [*PLAIN, *WRAPPED] for name in CLASSES]
 FORMATS += [(file_format, "pretraining") for file_format in ONLY_PRETRAINING]
 FORMATS += [("google", "pairs"), ("google", "pooler")]
@@ -792,6 +788,7 @@ def evil_pickle(folder):
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+CUT_BIN = "pytorch_model.bin must be a complete PyTorch file.* of [0-9,]+ bytes whose end is"
 INCOMPLETE = "model.safetensors is not a complete safetensors file"
 PLAIN_FILES = "a.tar.gz must have only plain files.* Received: "
 IN_ITS_FOLDER = "must name files in its own folder"
@@ -799,34 +796,21 @@ REFUSED = {
     # Damaged files are named.
     "cut safetensors": (change_file("model.safetensors", lambda x: x[:-100]), INCOMPLETE),
     "tensor's end": (change_file("model.safetensors", lambda x: with_data_end(x, 7)), INCOMPLETE),
-    "header's size": (
-        change_file("model.safetensors", lambda x: struct.pack("<Q", 2**62) + x[8:]), INCOMPLETE,
-    ),
-    **{
-        f"pointer {name}": (change_file(name, lambda _: POINTER), f"`git lfs pull`.*{name}, a p")
-        for name in ["config.json", "model.safetensors", "vocab.txt"]
-    },
+    "header's size": (change_file("model.safetensors", lambda x: struct.pack("<Q", 2**62) + x[8:]),
+     INCOMPLETE),
+    **{f"pointer {name}": (change_file(name, lambda _: POINTER), f"`git lfs pull`.*{name}, a p")
+       for name in ["config.json", "model.safetensors", "vocab.txt"]},
     "cut config": (change_file("config.json", lambda _: b"{"), "config.json must be JSON"),
     "deep config": (change_file("config.json", lambda _: b"[" * 200_000), "must be JSON"),
     "list": (change_file("config.json", lambda _: b"[1]"), "must have a JSON object.* list"),
-    "long vocabulary": (
-        change_file("vocab.txt", lambda x: x + b"a\n"), f"as many tokens as the embeddings, {V}[.]",
-    ),
+    "long vocabulary": (change_file("vocab.txt", lambda x: x + b"a\n"),
+     f"as many tokens as the embeddings, {V}[.]"),
     "no mask": (change_file("vocab.txt", lambda x: x.replace(b"[MASK]", b"[GONE]")), r"\[MASK\]"),
-    **{
-        f"cut bin, {is_old}": (
-            lambda folder, is_old=is_old: cut_bin(is_old, folder),
-            "pytorch_model.bin must be a complete PyTorch file.* of [0-9,]+ bytes whose end is",
-        )
-        for is_old in [False, True]
-    },
-    "cut google": (
-        lambda folder: cut_google("index", folder),
-        "bert_model.ckpt is not a complete TensorFlow checkpoint",
-    ),
-    "cut google data": (
-        lambda folder: cut_google("data-00000-of-00001", folder), "cannot be read",
-    ),
+    "cut bin": (lambda folder: cut_bin(False, folder), CUT_BIN),
+    "cut old bin": (lambda folder: cut_bin(True, folder), CUT_BIN),
+    "cut google": (lambda folder: cut_google("index", folder),
+     "bert_model.ckpt is not a complete TensorFlow checkpoint"),
+    "cut google data": (lambda folder: cut_google("data-00000-of-00001", folder), "cannot be read"),
     "empty": (torch_file(b""), "Received: an empty file"),
     "text": (torch_file(b"hello world\n"), "Received: another kind of file, .* b'hello wo'"),
     "set": (torch_file(pickle.dumps({"a": {1}})), "UnpicklingError: Unsupported operand"),
@@ -837,71 +821,46 @@ REFUSED = {
     # Tensors that do not fit.
     "epoch": (tensor("epoch", 3), "must be a dict of tensors. Received: no tensor for epoch"),
     "twice": (tensor(NAME[5:], torch.ones(30, 41)), f"each tensor once. Received: {NAME}"),
-    "int8": (
-        tensor(NAME, torch.ones(30, 41).to(torch.int8)), f"the tensor {NAME} must be float16",
-    ),
-    "float8": (
-        tensor(NAME, torch.ones(30, 41).to(torch.float8_e4m3fn)),
-        f"the tensor {NAME} cannot be read",
-    ),
-    "nan": (
-        tensor(NAME, torch.full((30, 41), torch.nan)), f"{NAME} must have finite.*Received: NaN",
-    ),
+    "int8": (tensor(NAME, torch.ones(30, 41).to(torch.int8)), f"the tensor {NAME} must be float16"),
+    "float8": (tensor(NAME, torch.ones(30, 41).to(torch.float8_e4m3fn)),
+     f"the tensor {NAME} cannot be read"),
+    "nan": (tensor(NAME, torch.full((30, 41), torch.nan)),
+     f"{NAME} must have finite.*Received: NaN"),
     "missing": (tensor(NAME, None), f"lacks the tensor {NAME[5:]}"),
-    "no bias": (
-        tensor("cls.predictions.bias", None, "cls.predictions.decoder.bias"),
-        "lacks the tensor cls.predictions.bias",
-    ),
-    "tie": (
-        tensor("cls.predictions.decoder.weight", torch.ones(V, 30)),
-        "decoder.weight must be the same as",
-    ),
+    "no bias": (tensor("cls.predictions.bias", None, "cls.predictions.decoder.bias"),
+     "lacks the tensor cls.predictions.bias"),
+    "tie": (tensor("cls.predictions.decoder.weight", torch.ones(V, 30)),
+     "decoder.weight must be the same as"),
     # Settings that do not fit.
-    "size": (
-        setting("intermediate_size", 43), r"intermediate.dense.weight must have the shape \(43, 30",
-    ),
-    "many layers": (
-        setting("num_hidden_layers", 10**9), "lacks the tensor encoder.layer.2.attention.self",
-    ),
-    "few layers": (
-        setting("num_hidden_layers", 1), "Received an additional tensor: encoder.layer.1.",
-    ),
-    "no size": (
-        setting("vocab_size", None), "`vocab_size` must be a positive integer. Received: None",
-    ),
+    "size": (setting("intermediate_size", 43),
+     r"intermediate.dense.weight must have the shape \(43, 30"),
+    "many layers": (setting("num_hidden_layers", 10**9),
+     "lacks the tensor encoder.layer.2.attention.self"),
+    "few layers": (setting("num_hidden_layers", 1),
+     "Received an additional tensor: encoder.layer.1."),
+    "no size": (setting("vocab_size", None),
+     "`vocab_size` must be a positive integer. Received: None"),
     "mish": (setting("hidden_act", "mish"), r"`hidden_act` must be one of \['gelu', "),
-    "roberta": (
-        setting("model_type", "roberta"),
-        r"`model_type` must be one of \[None, 'bert'\]. Received: 'robe",
-    ),
-    "epsilon": (
-        setting("layer_norm_eps", "1e-12"),
-        r"`layer_norm_eps` must be in \[0, 1\). Received: '1e-12'",
-    ),
+    "roberta": (setting("model_type", "roberta"),
+     r"`model_type` must be one of \[None, 'bert'\]. Received: 'robe"),
+    "epsilon": (setting("layer_norm_eps", "1e-12"),
+     r"`layer_norm_eps` must be in \[0, 1\). Received: '1e-12'"),
     # Files outside of the source.
     "gone": (index("gone.safetensors"), "names 'gone.safetensors'"),
     "shard above": (index("../source/model.safetensors"), IN_ITS_FOLDER),
     "absolute shard": (index("/etc/passwd"), IN_ITS_FOLDER),
-    **{
-        f"archive {name}": (hostile_archive(name), f"{PLAIN_FILES}'{name}'")
-        for name in ["../a.json", "/tmp/a.json", "a/../../a.json"]
-    },
-    **{
-        f"archive {kind}": (hostile_archive("model/b.txt", kind), f"{PLAIN_FILES}'model/b.txt'")
-        for kind in [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE]
-    },
+    **{f"archive {name}": (hostile_archive(name), f"{PLAIN_FILES}'{name}'")
+       for name in ["../a.json", "/tmp/a.json", "a/../../a.json"]},
+    **{f"archive {kind}": (hostile_archive("model/b.txt", kind), f"{PLAIN_FILES}'model/b.txt'")
+       for kind in [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE]},
     "cut archive": (cut_archive, "a.tar.gz is not a complete tar archive"),
     # Other sources.
     "two files": (lambda folder: other_files(folder, "a.pt", "b.pt"), "hold one fairseq.*a.pt, b"),
     "no source": (lambda folder: folder / "gone", "Received: .*/gone"),
     "weights": (lambda folder: folder / "model.safetensors", "give the folder"),
-    "folder": (
-        lambda folder: other_files(folder, "notes.md"),
-        "config.json.*model.safetensors.*pytorch_model.bin.*bert_model.*[*].pt.*Received: notes.md",
-    ),
-    "short handle": (
-        lambda _: "hf://someone", "must be hf://owner/name. Received: hf://someone",
-    ),
+    "folder": (lambda folder: other_files(folder, "notes.md"),
+     "config.json.*model.safetensors.*pytorch_model.bin.*bert_model.*[*].pt.*Received: notes.md"),
+    "short handle": (lambda _: "hf://someone", "must be hf://owner/name. Received: hf://someone"),
     "handle with dots": (lambda _: "hf://a/../b", "must be hf://owner/name. Received: hf://a/../b"),
     "offline": (lambda _: "hf://someone/bert", "hf://someone/bert could not be downloaded"),
 }  # fmt: skip

@@ -121,11 +121,8 @@ PAIRS = "--objectives=mlm,nsp"
         (QA, ["--question=who", "--question=what"], ["--question=what: already defined as who"]),
         (QA, ["--doc_stride=400"], ["--sequence_length=384", "doc_stride=400"]),
         (QA, ["--max_question_length=28", "--sequence_length=30"], ["--max_question_length=28"]),
-        (
-            QA,
-            ["--rematerialize"],
-            ["`--rematerialize` applies only to new models", "--preset=preset"],
-        ),
+        (QA, ["--rematerialize"],
+         ["`--rematerialize` applies only to new models", "--preset=preset"]),
         (QA, ["--predict_data=*.json,*.json"], ["=*.json,*.json, no --predictions"]),
         (QA, ["--preset=no such"], ["Received: --preset='no such', which does not exist"]),
         ("relation_extraction", ["--subject_columns=start"], ["two columns", "columns=start\n"]),
@@ -137,11 +134,8 @@ PAIRS = "--objectives=mlm,nsp"
         # Flags without effect in this run.
         ("prepare", ["--export=served"], ["`--export` must be left out with --task=prepare"]),
         ("pretrain", ["--lora_rank=2"], ["`--lora_rank` must be left out with --task=pretrain"]),
-        (
-            QA,
-            ["--train_data=", "--eval_data=train.json", "--learning_rate=1"],
-            ["applies only with --train_data. Received: --learning_rate=1.0, --train_data="],
-        ),
+        (QA, ["--train_data=", "--eval_data=train.json", "--learning_rate=1"],
+         ["applies only with --train_data. Received: --learning_rate=1.0, --train_data="]),
         # Flags of a task.
         (TEXTS, ["--dataset=swag"], ["--dataset=swag", "sst-2"]),
         (TEXTS, ["--dataset=ax"], ["--dataset=ax", "with only --predict_data"]),
@@ -173,15 +167,12 @@ PAIRS = "--objectives=mlm,nsp"
         (CLUSTERS, ["--predict_data=a.txt", "--html=a.conll"], ["`--html` must be", "new file"]),
         (CLUSTERS, ["--predict_data=a.txt", "--max_spans_in_memory=0"], ["--max_spans_in_memory"]),
         (CLUSTERS, ["--predict_data=a.txt", "--min_link_score=1.5"], ["--min_link_score", "1.5"]),
-        (
-            CLUSTERS,
-            ["--predict_data=a.txt,a.conll", "--predictions=b.jsonl"],
-            ["must be of one kind", "a.conll"],
-        ),
+        (CLUSTERS, ["--predict_data=a.txt,a.conll", "--predictions=b.jsonl"],
+         ["must be of one kind", "a.conll"]),
         (CLUSTERS, ["--predict_data=*.txt", "--html=c.html"], ["one text", "2 files"]),
         (CLUSTERS, ["--predict_data=preset"], ["must end in", ".txt.gz"]),
     ],
-)
+)  # fmt: skip
 def test_incompatible_flags_are_named(check_fails, task, flags, values):
     check_fails(task, flags, *values)
 

@@ -251,29 +251,19 @@ UNSAFE = ks.SpanBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
     [
         (lambda m: {"model": keras.Sequential()}, "must be a task of this library"),
         (lambda m: {"model": m.backbone}, "Received: tokenizer=None with a SpanBertBackbone"),
-        (
-            lambda m: {"model": m, "tokenizer": m.preprocessor.tokenizer},
-            "with a SpanBertQuestionAnswerer",
-        ),
+        (lambda m: {"model": m, "tokenizer": m.preprocessor.tokenizer},
+         "with a SpanBertQuestionAnswerer"),
         (lambda m: {"model": ks.SpanBertPretrainer(m.backbone)}, "Strings need a preprocessor"),
-        (
-            lambda m: {"model": m.backbone, "tokenizer": UNSAFE},
-            "`special_tokens_in_strings` must be False",
-        ),
+        (lambda m: {"model": m.backbone, "tokenizer": UNSAFE},
+         "`special_tokens_in_strings` must be False"),
         (lambda m: {"model": m, "max_answer_length": 0}, "max_answer_length. must be at least 1"),
         (lambda m: {"model": m, "path": "nowhere://b/m"}, "that fsspec supports"),
         (lambda m: {"model": m, "path": __file__}, f"must be new or empty. Received: {__file__}"),
-        (
-            lambda m: {
-                "model": ks.SpanBertQuestionAnswerer(
-                    m.backbone,
-                    ks.SpanBertQuestionAnswererPreprocessor(m.preprocessor.tokenizer, 48, 8, 6),
-                )
-            },
-            "at most the model's 24. Received: sequence_length=48",
-        ),
+        (lambda m: {"model": ks.SpanBertQuestionAnswerer(m.backbone,
+         ks.SpanBertQuestionAnswererPreprocessor(m.preprocessor.tokenizer, 48, 8, 6))},
+         "at most the model's 24. Received: sequence_length=48"),
     ],
-)
+)  # fmt: skip
 def test_unsupported_exports_are_refused(make, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         export_saved_model(**{"path": tmp_path / "model", **make(build())})
