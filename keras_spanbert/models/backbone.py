@@ -2,6 +2,7 @@
 
 import keras
 import keras_hub
+from keras import ops
 
 from keras_spanbert.checks import check_counts, check_flags, check_range
 from keras_spanbert.data.batches import SEQUENCES
@@ -56,6 +57,19 @@ def pooler(backbone) -> keras.layers.Dense:
 def gelu_tanh(x):
     """Computes the tanh approximation of GELU, as Google's code for BERT does."""
     return keras.activations.gelu(x, approximate=True)
+
+
+class _AddEmbeddings(keras.layers.Layer):
+    """Adds embeddings, of which the first are those of tokens."""
+
+    def call(self, embeddings, padding_mask=None, training=None):
+        tokens, *others = embeddings
+        if training and padding_mask is not None:
+            # As in transformers, [PAD] has a fixed embedding. The softmax of question answering
+            # includes padding, and would train it.
+            is_token = ops.expand_dims(padding_mask, -1) > 0
+            tokens = ops.where(is_token, tokens, ops.stop_gradient(tokens))
+        return sum(others, tokens)
 
 
 class _TransformerEncoder(TransformerLayer):
@@ -224,7 +238,7 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             dtype=dtype,
             name="segment_embedding",
         )
-        self.embeddings_add = keras.layers.Add(dtype=dtype, name="embeddings_add")
+        self.embeddings_add = _AddEmbeddings(dtype=dtype, name="embeddings_add")
         self.embeddings_layer_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embeddings_layer_norm"
         )
@@ -263,7 +277,7 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
         positions = self.position_embedding(tokens)
         segments = self.segment_embedding(inputs["segment_ids"])
         # A list, because Keras's handling of tuples breaks the graph of PyTorch's compiler.
-        x = self.embeddings_add([tokens, positions, segments])
+        x = self.embeddings_add([tokens, positions, segments], padding_mask=inputs["padding_mask"])
         x = self.embeddings_dropout(self.embeddings_layer_norm(x))
         for transformer_layer in self.transformer_layers:
             x = transformer_layer(x, padding_mask=inputs["padding_mask"])
