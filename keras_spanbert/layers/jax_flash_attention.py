@@ -1,6 +1,7 @@
 """Attention with dropout of its weights on NVIDIA GPUs, as Triton kernels."""
 
 import functools
+import logging
 import math
 
 import jax
@@ -25,7 +26,19 @@ BACKWARD_QUERY = (128, 64, 8, 2)
 def supports(shape) -> bool:
     """Returns whether `attend` supports queries of a shape `[B, L, N, D]`."""
     # These sizes ran on an H100, where [3, 192, 2, 16] did not return.
-    return triton is not None and shape[1] % 128 == 0 and shape[3] in (32, 64)
+    fits = shape[1] % 128 == 0 and shape[3] in (32, 64)
+    if fits and triton is None and jax.default_backend() == "gpu":
+        _warn_once()
+    return fits and triton is not None
+
+
+@functools.cache
+def _warn_once():
+    logging.getLogger("keras_spanbert").warning(
+        "`jax.experimental.pallas.triton` cannot be imported from JAX %s: attention with dropout "
+        "is slower and takes more memory. JAX 0.10 has it",
+        jax.__version__,
+    )
 
 
 def attend(query, key, value, padding_mask, numbers, rate: float, interpret=False):

@@ -173,3 +173,11 @@ def test_devices_run_the_kernel_on_their_rows_and_heads(mode):
     expected = outputs_and_gradients(lambda *x: plain(*x, mask, 0.1), *inputs)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+
+
+def test_missing_kernels_are_logged_once(monkeypatch, caplog):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax_flash_attention, "triton", None)
+    assert not any(jax_flash_attention.supports((B, length, N, 32)) for length in [128, 192, 256])
+    (message,) = caplog.messages
+    assert "`jax.experimental.pallas.triton` cannot be imported from JAX" in message

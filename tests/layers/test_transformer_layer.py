@@ -88,6 +88,12 @@ def test_rematerialisation_gives_the_same_weights(dropout, dtype):
         np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
+def test_rematerialized_layer_drops_other_units_at_each_step():
+    layer, x = build(dropout=0.5, rematerialize=True)
+    found = [keras.ops.convert_to_numpy(layer(x, training=True)) for _ in range(2)]
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="specific to JAX")
 def test_sixteen_bit_backward_pass_keeps_no_float32_values(monkeypatch):
     import jax
