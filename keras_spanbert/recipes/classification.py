@@ -192,7 +192,7 @@ def _row(answer):
 RECIPE = Recipe(
     define_flags=define_flags,
     check=check,
-    defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-6},
+    defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
     endings=lambda: (".tsv",) if FLAGS.dataset else columns.EXTENSIONS,
     model_arguments=model_arguments,

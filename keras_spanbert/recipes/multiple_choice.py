@@ -85,7 +85,7 @@ def predict(model, examples):
 RECIPE = Recipe(
     define_flags=define_flags,
     check=check,
-    defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6},
+    defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
     endings=lambda: _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS),
     # The number of choices per question.

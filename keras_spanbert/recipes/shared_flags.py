@@ -194,9 +194,9 @@ def define_flags() -> None:
     )
     g.number(
         "epsilon",
-        "AdamW's epsilon, a small number that avoids division by zero. In coreference, it applies "
-        "to the encoder only. Default: 1e-8 for pretraining and question answering, 1e-6 for "
-        "other tasks.",
+        "AdamW's epsilon, a small number that avoids division by zero, added before bias "
+        "correction. In coreference, it applies to the encoder only. Default: 1e-6 for "
+        "coreference, 1e-8 for other tasks.",
     )
     g.number(
         "clip_norm",

@@ -208,7 +208,7 @@ def predict(model, examples):
 RECIPE = Recipe(
     define_flags=define_flags,
     check=check,
-    defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-6},
+    defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
     endings=endings,
     learning_rate=5e-5,
