@@ -78,6 +78,16 @@ def build_training(model: keras.Model, batch) -> None:
     model._symbolic_build(data_batch=batch)
 
 
+def order_layers(model: keras.Model) -> None:
+    """Lists the layers of a functional model in the order of its graph, as those of a clone are.
+
+    On TensorFlow and JAX attributes come first, so that weights would have another order than on
+    PyTorch, and checkpoints could not be resumed there.
+    """
+    places = {id(layer): place for place, layer in enumerate(model.layers)}
+    model._layers.sort(key=lambda layer: places.get(id(layer), len(places)))
+
+
 def forget_metrics(model: keras.Model) -> None:
     """Removes the metrics of the last `compile`. Keras keeps them if the next call names none."""
     model._compile_metrics = None
@@ -95,6 +105,11 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable) -> int:
 def built_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
     """Returns the variables that an optimizer was built with. Only their moments are public."""
     return optimizer._trainable_variables
+
+
+def schedule_of(optimizer: keras.optimizers.Optimizer):
+    """Returns the learning rate's schedule or variable. Only its current value is public."""
+    return getattr(optimizer, "_learning_rate", None)
 
 
 def current_rate(optimizer: keras.optimizers.Optimizer, rate):
@@ -440,7 +455,7 @@ class TrainerParts:
         self._has_plain_loss = is_plain and not model.losses  # Those of regularizers.
         optimizer = model.optimizer
         is_scheduled = isinstance(
-            getattr(optimizer, "_learning_rate", None),
+            schedule_of(optimizer),
             (keras.Variable, keras.optimizers.schedules.LearningRateSchedule),
         )
         # Whether each step does the same, without decisions on the host. Recomputed layers read

@@ -24,6 +24,7 @@ from keras_spanbert.models.keras_model import one_thread, one_thread_on_all_back
 from keras_spanbert.models.lora import forget_functions
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import check_label_arrays
+from keras_spanbert.training.optimizer import WarnAfterDecay
 
 _RULE = (
     "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "
@@ -313,7 +314,8 @@ class StringInputs:
                         "list of callbacks, to which `fit` adds them"
                     )
             else:
-                callbacks = [*(callbacks or []), *(cls() for cls in self.string_callbacks)]
+                own = [cls() for cls in self.string_callbacks]
+                callbacks = [*keras.tree.flatten(callbacks or []), *own]
             if validation_split and validation_data is None:
                 x, y, sample_weight, validation_data = _split(
                     kind, x, y, sample_weight, validation_split
@@ -343,6 +345,8 @@ class StringInputs:
                 distribution.check_even_rows(_num_rows(validation_data[0]), size)
         # keras-hub's `fit` is not used: its preprocessing has no seeds, and it requires tf.data or
         # grain even without a preprocessor.
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks = [*keras.tree.flatten(callbacks or []), WarnAfterDecay()]
         with distribution.even_batches(self):
             self._build_training(x, y, sample_weight)
             return keras.Model.fit(

@@ -10,7 +10,7 @@ import keras
 
 from keras_spanbert import files
 from keras_spanbert.checks import expand_home
-from keras_spanbert.keras_private import ask_to_overwrite, call_layers
+from keras_spanbert.keras_private import ask_to_overwrite, call_layers, order_layers
 from keras_spanbert.layers.sublayers import resolve_policies
 from keras_spanbert.models import lora
 from keras_spanbert.models.from_preset import FromPreset, registration_hint
@@ -69,6 +69,7 @@ class KerasModel(FromPreset):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        order_layers(self)
         resolve_policies(self)
         if keras.backend.backend() == "torch":
             import torch

@@ -1,5 +1,6 @@
 """The optimizer of BERT and SpanBERT: AdamW with a linear schedule."""
 
+import logging
 from collections.abc import Sequence
 
 import keras
@@ -13,6 +14,7 @@ from keras_spanbert.keras_private import (
     current_values,
     fused_adam,
     moments,
+    schedule_of,
     total_norm,
 )
 from keras_spanbert.layers.sublayers import config_of
@@ -62,6 +64,29 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return config_of(self, LinearWarmupDecay)
 
 
+class WarnAfterDecay(keras.callbacks.Callback):
+    """Warns once if `fit` trains with rate 0, after its `LinearWarmupDecay` has ended."""
+
+    is_done = False
+
+    def on_epoch_end(self, epoch, logs=None):
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Of a `LossScaleOptimizer`.
+        schedule = schedule_of(optimizer)
+        if self.is_done or not isinstance(schedule, LinearWarmupDecay):
+            return
+        steps = int(optimizer.iterations) * (optimizer.gradient_accumulation_steps or 1)
+        if steps > schedule.total_steps:
+            self.is_done = True
+            logging.getLogger("keras_spanbert").warning(
+                "The learning rate was 0 in the last %s of %s steps: `LinearWarmupDecay` ended "
+                "after `total_steps=%s`. Compile the model with a longer schedule to train it on",
+                f"{steps - schedule.total_steps:,}",
+                f"{steps:,}",
+                schedule.total_steps,
+            )
+
+
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class AdamW(FusedUpdateMixin, backend_adamw()):
     """Keras's AdamW with SpanBERT's settings, without decay of biases and norms.
@@ -75,7 +100,9 @@ class AdamW(FusedUpdateMixin, backend_adamw()):
         weight_decay: float. Defaults to `0.01`.
         beta_1: float. Defaults to `0.9`.
         beta_2: float. Defaults to `0.999`; 0.98 suits short runs.
-        epsilon: float. Defaults to `1e-8`.
+        epsilon: float. As in Keras, it is added to the square root of the second
+            moment before bias correction. PyTorch adds it afterwards, so that
+            `1e-6` here acts like 3.2e-5 there in the first step. Defaults to `1e-8`.
         global_clipnorm: float. Largest global norm of the gradients, `None` for
             no limit. Defaults to `"auto"`: 1.0, unless `clipnorm` or `clipvalue`
             is given, because Keras accepts only one of them.

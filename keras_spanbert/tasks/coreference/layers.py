@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.initializers import kernel_initializer
+from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import dense_layer
 
 # Maximum number of spans per document in the released graph.
@@ -214,6 +215,9 @@ class SegmentRows(keras.layers.Layer):
     def compute_output_spec(self, inputs):
         return keras.KerasTensor((None, inputs.shape[2]), dtype=inputs.dtype)
 
+    def get_config(self):  # Keras makes none for a layer with a dtype policy.
+        return super().get_config()
+
 
 class DocumentTokens(keras.layers.Layer):
     """Gathers the tokens of documents, `[B, T, H]`, from the encoder's output `[B * S, L, H]`.
@@ -227,6 +231,9 @@ class DocumentTokens(keras.layers.Layer):
 
     def compute_output_spec(self, encoded, places):
         return keras.KerasTensor((*places.shape, encoded.shape[-1]), dtype=encoded.dtype)
+
+    def get_config(self):
+        return super().get_config()
 
 
 class WeightedLayer(keras.layers.Layer):
@@ -256,6 +263,10 @@ class WeightedLayer(keras.layers.Layer):
 
     def cast(self, x):
         return ops.cast(x, self.compute_dtype)
+
+    def get_config(self):
+        own = {**config_of(self, WeightedLayer), **config_of(self, type(self))}
+        return {**super().get_config(), **own}
 
 
 def as_scores(x):

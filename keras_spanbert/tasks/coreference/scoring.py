@@ -135,6 +135,7 @@ class MentionScorer(WeightedLayer):
 
     def __init__(self, hidden_dim: int, **kwargs):
         super().__init__(**kwargs)
+        self.hidden_dim = hidden_dim
         settings, kwargs = self.settings, self.arguments()
         self.max_span_width = settings["max_span_width"]
         feature_size = settings["feature_size"]
@@ -307,6 +308,7 @@ class FineScorer(WeightedLayer):
 
     def __init__(self, embedding_dim: int, **kwargs):
         super().__init__(autocast=False, **kwargs)
+        self.embedding_dim = embedding_dim
         settings, kwargs = self.settings, self.arguments()
         self.coref_depth = settings["coref_depth"]
         self.feature_rows = feature_rows(settings)

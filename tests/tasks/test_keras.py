@@ -1,0 +1,111 @@
+"""Every public callback of Keras with every task and its default `compile()`; `clone_model`."""
+
+import keras
+import numpy as np
+import pytest
+import tiny_pretrainer
+import tiny_resolver
+from task_rows import check_outputs
+from tiny_tasks import TASKS
+
+import keras_spanbert as ks
+
+TORCH = keras.backend.backend() == "torch"
+LEFT_OUT = {"OrbaxCheckpoint"}  # Needs Orbax, which is not a requirement.
+NAMES = sorted(
+    name
+    for name, cls in vars(keras.callbacks).items()
+    if isinstance(cls, type) and name not in LEFT_OUT
+)
+ALL = [*TASKS, "pretraining", "coreference"]
+
+
+def task(name):
+    """Returns a task's model, and its rows for `fit`."""
+    if name == "pretraining":
+        model = tiny_pretrainer.build(objectives={"next_sentence": True})
+        return model, (tiny_pretrainer.texts(10), None)
+    if name == "coreference":
+        return tiny_resolver.build(), ([tiny_resolver.document()] * 2, None)
+    return TASKS[name].build(), TASKS[name].forms["lists"]
+
+
+def to_numpy(outputs):
+    return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
+
+
+def make(name, model, folder):
+    """Returns a callback."""
+    arguments = {
+        "BackupAndRestore": [folder / "backup"],
+        "CSVLogger": [folder / "log.csv"],
+        "EarlyStopping": ["loss"],
+        "LambdaCallback": [lambda epoch, logs: (folder / f"{epoch}.txt").touch()],
+        "LearningRateScheduler": [lambda epoch, rate: rate / 2],
+        "ModelCheckpoint": [folder / "best.keras", "loss"],
+        "ReduceLROnPlateau": ["loss", 0.5, 1],
+        "RemoteMonitor": ["http://localhost:1"],
+        "TensorBoard": [folder / "board"],
+    }.get(name, [])
+    options = {
+        "CallbackList": {"callbacks": [c() for c in model.string_callbacks], "add_history": True},
+        "EarlyStopping": {"restore_best_weights": True},
+        "ModelCheckpoint": {"save_best_only": True},
+        "ReduceLROnPlateau": {"min_delta": 1e9},
+        "SwapEMAWeights": {"swap_on_epoch": True},
+    }.get(name, {})
+    if name == "CallbackList":
+        options["model"] = model
+    return getattr(keras.callbacks, name)(*arguments, **options)
+
+
+def pairs():
+    """PyTorch runs each pair, of which few are quick. The others would compile too often."""
+    quick = {"LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights"}
+    for of_task in ALL:
+        for name in NAMES if TORCH else ["all"]:
+            is_quick = name in quick and of_task in ("texts", "coreference")
+            yield pytest.param(of_task, name, marks=[] if is_quick else pytest.mark.long)
+
+
+@pytest.mark.filterwarnings("ignore:Could not reach RemoteMonitor")
+@pytest.mark.parametrize("of_task, name", pairs())
+def test_callback(of_task, name, tmp_path):
+    model, (x, y) = task(of_task)
+    names = [n for n in NAMES if n != "CallbackList"] if name == "all" else [name]
+    model.optimizer.use_ema = "SwapEMAWeights" in names
+    first = float(model.optimizer.learning_rate)
+    callbacks = [make(each, model, tmp_path) for each in names]
+    if name == "CallbackList":
+        (callbacks,) = callbacks
+    data = {"validation_data": (x, y), "batch_size": 5} if of_task != "coreference" else {}
+    history = model.fit(x, y, epochs=2, callbacks=callbacks, verbose=0, **data)
+    assert len(history.epoch) == 2 and np.isfinite(history.history["loss"]).all()
+    expected = {"LearningRateScheduler": 0.25, "ReduceLROnPlateau": 0.5}
+    rate = first * np.prod([expected.get(each, 1.0) for each in names])
+    assert float(model.optimizer.learning_rate) == pytest.approx(rate)
+    files = {
+        "CSVLogger": "log.csv", "LambdaCallback": "1.txt", "ModelCheckpoint": "best.keras",
+        "TensorBoard": "board/train",
+    }  # fmt: skip
+    assert all((tmp_path / files[each]).exists() for each in names if each in files)
+
+
+@pytest.mark.parametrize("of_task", ALL)
+def test_clone_takes_the_weights_in_order(of_task):
+    model, (x, y) = task(of_task)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    arrays = model.preprocess(x, y)[0]
+    arrays = {name: arrays[name] for name in model.input}
+    check_outputs(*(to_numpy(each(arrays, training=False)) for each in [clone, model]))
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}], ids=str)
+def test_training_after_the_decay_is_logged_once(options, caplog):
+    model, (x, y) = task("texts")
+    model.compile(ks.AdamW(ks.LinearWarmupDecay(1e-3, 1, 4), **options))
+    for epochs, expected in [(2, []), (3, ["in the last 2 of 6 steps"])]:  # Two steps per epoch.
+        model.fit(x, y, batch_size=5, epochs=epochs, verbose=0, callbacks=keras.callbacks.History())
+        found = [message for message in caplog.messages if "learning rate was 0" in message]
+        assert len(found) == len(expected) and all(text in found[0] for text in expected)
