@@ -120,27 +120,6 @@ def draw_clusters(path):
     figure.savefig(path, dpi=DPI, facecolor="white")
 
 
-def draw_learning_curves(path):
-    """Draws what the histories of the presets hold: a loss, and scores on held-out data."""
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    loss, scores = figure.subplots(1, 2)
-    rows = files.read_csv(str(PRESETS / "encoder-english" / "history.csv"))
-    for name, color in [("mlm", MLM), ("sbo", SBO)]:
-        points = [(int(r["step"]), float(r[f"val_{name}_cross_entropy"])) for r in rows]
-        loss.plot(*zip(*points), color=color, marker=".", label=name.upper())
-    loss.set(
-        title="encoder-english, held-out text",
-        xlabel="steps",
-        ylabel="cross-entropy (nats per token)",
-    )
-    rows = files.read_csv(str(PRESETS / "coreference-litbank" / "history.csv"))
-    points = [(int(r["step"]), float(r["average_f1"])) for r in rows]
-    scores.plot(*zip(*points), color=MLM, marker=".")
-    scores.set(title="coreference-litbank, dev documents", xlabel="steps", ylabel="average F1 (%)")
-    loss.legend()
-    figure.savefig(path, dpi=DPI, facecolor="white")
-
-
 def draw_evidence(path):
     """Draws F1 of each start after fine-tuning: each seed, and the mean with its 95% interval."""
     figure = Figure(figsize=(9, 2.7), layout="constrained")
@@ -166,7 +145,6 @@ def draw_evidence(path):
 PICTURES = {
     "model.png": draw_model,
     "clusters.png": draw_clusters,
-    "learning_curves.png": draw_learning_curves,
     "evidence.png": draw_evidence,
 }
 

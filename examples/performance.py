@@ -10,4 +10,4 @@ backbone = ks.SpanBertBackbone(
 flops = step_flops(
     ks.SpanBertPretrainer(backbone), batch_size=16, sequence_length=512, num_predictions=80
 )
-print(f"{flops / 1e9:.1f} GFLOP per step, {1e3 * flops / 197e12:.2f} ms at least")
+print(f"{flops / 1e9:.1f} GFLOP per step, {1e3 * flops / 197e12:.2f} ms at least on a TPU v5e")
