@@ -16,23 +16,14 @@ masks = ks.SpanMasking.from_tokenizer(tokenizer)([ids], seed=18)
 for name in ["mask_positions", "mask_ids", "span_left", "span_right", "span_offsets"]:
     print(f"{name:14}", [int(i) for i in masks[name][0]])
 
-# %% marks
-masking = ks.SpanMasking(
-    vocabulary_size=100, mask_token_id=4, special_token_ids=(0, 2, 3, 4), scheme="entity"
-)
-masks = masking(
-    [[2, 51, 52, 53, 54, 55, 56, 57, 3, 0]],
-    span_marks=[[0, 0, 1, 2, 0, 0, 1, 0, 0, 0]],
-    seed=4,
-)
-print([int(i) for i in masks["token_ids"][0]])
-
 # %% annotate
+import pathlib
+
 import spacy
 
 nlp = spacy.blank("en")
 nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Anna"}])
 corpus = ks.Corpus("examples/data/story.txt", document_boundary="line")
-ks.data.linguistic_spans.write(corpus, "names.jsonl", nlp)
-with open("names.jsonl") as file:
-    print(file.readline().strip())
+pathlib.Path("out").mkdir(exist_ok=True)
+ks.data.linguistic_spans.write(corpus, "out/names.jsonl", nlp)
+print(open("out/names.jsonl").readline().strip())
