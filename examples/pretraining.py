@@ -19,7 +19,7 @@ print(pretrainer.fill(log)[0][0]["text"])
 pretrainer.compile(ks.AdamW(3e-4))
 pretrainer.fit(lines, batch_size=16, epochs=4, verbose=0)
 print(pretrainer.fill(log)[0][0]["text"])
-pretrainer.save_to_preset("my_pretrainer")
+pretrainer.save_to_preset("out/my_pretrainer")
 
 # %% scratch
 corpus = ks.Corpus("examples/data/lighthouse.txt", document_boundary="line", held_out=0.1)
@@ -37,14 +37,3 @@ history = small.fit(
     verbose=0,
 ).history
 print([round(loss, 1) for loss in history["loss"]])
-
-# %% objectives
-bert = ks.SpanBertPretrainer(
-    ks.SpanBertBackbone(tokenizer.vocabulary_size(), **ks.SpanBertBackbone.SIZES["tiny"]),
-    ks.SpanBertPretrainerPreprocessor(
-        tokenizer, sequence_length=64, span_boundary=False, next_sentence=True
-    ),
-    span_boundary=False,
-    next_sentence=True,
-)
-bert.fit(lines, batch_size=16, verbose=0)

@@ -11,22 +11,6 @@ backbone = ks.SpanBertBackbone(tokenizer.vocabulary_size(), **sizes)
 pretrainer = ks.SpanBertPretrainer(backbone)
 pretrainer.compile(ks.AdamW(1e-3))
 stream = ks.TrainingStream(corpus, preprocessor, batch_size=16, seed=1)
-checkpoint = ks.TrainingCheckpoint("my_checkpoints", every=10, data=stream)
+checkpoint = ks.TrainingCheckpoint("out/my_checkpoints", every=10, data=stream)
 pretrainer.fit(stream.dataset(), steps_per_epoch=10, epochs=2, callbacks=[checkpoint], verbose=0)
-print("newest checkpoint", checkpoint.newest)
-
-# %% arrays
-reviews = ks.data.columns.read_texts("examples/data/reviews_train.csv")
-classifier = ks.SpanBertTextClassifier(
-    ks.SpanBertBackbone(tokenizer.vocabulary_size(), **sizes),
-    class_names=["bad", "good"],
-    preprocessor=ks.SpanBertTextClassifierPreprocessor(tokenizer, sequence_length=64),
-)
-texts, labels = [x["text"] for x in reviews], [x["label"] for x in reviews]
-inputs, labels, _ = classifier.preprocess(texts, labels)
-stream = ks.Batches((inputs, labels), batch_size=8, seed=1)
-checkpoint = ks.TrainingCheckpoint("review_checkpoints", every=5, data=stream)
-classifier.fit(
-    stream.dataset(), steps_per_epoch=5, epochs=2, shuffle=False, callbacks=[checkpoint], verbose=0
-)
 print("newest checkpoint", checkpoint.newest)

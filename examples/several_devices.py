@@ -18,5 +18,5 @@ with distribution.scope():
     pretrainer.compile(ks.AdamW(1e-3))
 pretrainer.fit(distribution.dataset(stream), steps_per_epoch=10, verbose=0)
 if distribution.is_main:
-    pretrainer.save_to_preset("my_model")
+    pretrainer.save_to_preset("out/my_model")
     print("devices:", distribution.num_devices)
