@@ -16,4 +16,4 @@ for cluster in doc._.coref_clusters:
     if len(cluster) > 1:
         print(cluster)
 print([(span.text, span.start) for span in doc.spans["coref_clusters_1"]])
-nlp.to_disk("pipeline")
+nlp.to_disk("out/pipeline")
