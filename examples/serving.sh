@@ -2,11 +2,11 @@
 
 # %% export
 python train.py --task=question_answering --preset=saved_models/question-answering-squad \
-  --export=served/answers
-ls served/answers/1
+  --export=out/served/answers
+ls out/served/answers/1
 
 # %% server
-python examples/rest_server.py answers served/answers > /dev/null 2>&1 &
+python examples/rest_server.py answers out/served/answers > /dev/null 2>&1 &
 until curl -s localhost:8501/v1/models/answers > /dev/null; do sleep 1; done
 curl -s localhost:8501/v1/models/answers:predict \
   -d '{"instances": [{"question": "Who wrote it?", "context": "Bob wrote the letter."}]}'
