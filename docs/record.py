@@ -47,8 +47,6 @@ SESSIONS = {
         "done",
     ],
 }
-# Pages recorded on the default backend. The others were recorded on PyTorch.
-ON_TENSORFLOW = [ROOT / "docs" / "recipes.md"]
 # Two runs differ in their progress, which a terminal overwrites, their speed and their times.
 PROGRESS = re.compile(r"^(?:\d+/\d+  |Reading |Tokenizing: ).*\n", re.MULTILINE)
 TIME = re.compile(r"^\d\d:\d\d |  [\d:]+ left$| in [\d.]+ s\b", re.MULTILINE)
@@ -85,7 +83,7 @@ def run(page):
                 session = subprocess.Popen(
                     SESSIONS[path.suffix],
                     cwd=clone,
-                    env=environment(folder, page),
+                    env=environment(folder),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
@@ -117,13 +115,12 @@ def link_clone(clone):
         (clone / name).symlink_to(ROOT / name)
 
 
-def environment(cache, page):
-    """Returns the environment of a page: this Python and this code first, no cached text."""
+def environment(cache):
+    """Returns the environment of a page: this Python and code first, TensorFlow, no cached text."""
     bin_folder = pathlib.Path(sys.executable).parent
     path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
-    backend = "tensorflow" if page in ON_TENSORFLOW else "torch"
     ours = {"PATH": path, "PYTHONPATH": str(ROOT), "KERAS_SPANBERT_CACHE": cache}
-    return {**os.environ, **ours, "KERAS_BACKEND": backend}
+    return {**os.environ, **ours, "KERAS_BACKEND": "tensorflow"}
 
 
 def tidy(out):

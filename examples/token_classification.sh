@@ -1,11 +1,5 @@
 # Token classification: people and places, or labels of your own. Run it from the root of a clone.
 
-# %% tag
-mkdir -p out
-python train.py --task=token_classification --preset=saved_models/entities-litbank \
-  --predict_data=examples/data/orders.txt --predictions=out/people.jsonl
-head -n 1 out/people.jsonl | cut -c 1-99
-
 # %% data
 head -n 3 examples/data/orders_train.csv
 

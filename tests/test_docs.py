@@ -211,16 +211,6 @@ def test_no_command_chooses_the_best_model_on_test_data(path):
             assert "test" not in name.lower(), command
 
 
-def test_scores_in_the_readme_are_those_of_the_guides():
-    readme = (ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| \[.*", readme[readme.index("## Tasks") :], re.MULTILINE)
-    assert len(rows) == 7
-    for row in rows:
-        guides = [(ROOT / path).read_text() for path in re.findall(r"\]\((docs/\w+\.md)", row)]
-        for score in re.findall(r"\d+\.\d+", row.split("|")[3]):
-            assert any(score in guide for guide in guides), f"{score} in {row}"
-
-
 def test_scores_of_presets_are_those_of_their_cards():
     rows = [
         row
@@ -236,7 +226,7 @@ def test_scores_of_presets_are_those_of_their_cards():
 
 
 def test_readme_is_short():
-    assert 6_000 <= os.path.getsize(ROOT / "README.md") <= 8_000
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
 def table_of(heading):
