@@ -1,7 +1,6 @@
 """Pages: the examples run and print what the pages show, commands and links are right."""
 
 import ast
-import os
 import pathlib
 import re
 import shlex
