@@ -79,7 +79,7 @@ run.finish()
 import csv
 
 run = wandb.init(project="reviews", mode="offline", dir="out")
-with open("out/reviews/history.csv") as file:
+with open("out/early/history.csv") as file:
     for row in csv.DictReader(file):
         run.log({name: float(value) for name, value in row.items() if value})
 print(f"{run.summary['score']:.1f} at step {run.summary['step']:.0f}")

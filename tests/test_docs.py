@@ -224,6 +224,14 @@ def test_scores_of_presets_are_those_of_their_cards():
         assert found and set(found) <= scores, row
 
 
+def test_examples_write_to_different_paths():
+    """All pages can be pasted into one clone."""
+    flag = re.compile(r"--(?:output|predictions|export|html)=(\S+)")
+    texts = [part for path in record.EXAMPLES for part in record.parts(path).values()]
+    written = [path for text in texts if "--resume" not in text for path in flag.findall(text)]
+    assert len(set(written)) == len(written) and all(path[:4] == "out/" for path in written)
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
