@@ -10,4 +10,4 @@ kill -9 $!  # As in a crash.
 ls out/log/checkpoints
 
 # %% resume
-python train.py --resume --output=out/log
+python train.py --resume --output=out/log | grep -E "^(Continuing|step)"
