@@ -10,7 +10,8 @@ import keras_hub
 
 from keras_spanbert import distribution
 from keras_spanbert.checks import check_in
-from keras_spanbert.keras_private import TargetLossModel, forget_metrics
+from keras_spanbert.keras_losses import TargetLossModel
+from keras_spanbert.keras_private import forget_metrics
 from keras_spanbert.layers.initializers import skip_initialization
 from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
 from keras_spanbert.models import lora

@@ -82,6 +82,9 @@ def _in_graph(labels, names):
         raise ValueError(f"A label must be {known_labels(names)}. Received: {labels!r:.80}")
     integers = [key for key in label_numbers(names) if is_integer(key)]
     labels = tf.cast(labels, tf.int64)
+    if not integers:  # An integer could be a name or a number.
+        wrong = tf.zeros_like(labels, tf.bool)
+        return check_labels_in_graph(tf.cast(labels, tf.int32), wrong, labels, names)
     is_name = labels[..., None] == tf.constant(integers, tf.int64)
     # The names of classes are all integers, or none of their numbers is another one's name.
     found = tf.argmax(is_name, axis=-1, output_type=tf.int32)

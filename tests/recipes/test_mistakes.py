@@ -57,7 +57,7 @@ MISTAKES = [
     (CHOICES, "encoder", ["--train_data=quiz.csv", AB, "--label_column=right"], ["csv", "right"]),
     (CHOICES, "encoder", ["--train_data=none.csv", AB], ["none.csv, line 2", "must have a label"]),
     (CHOICES, "encoder", ["--train_data=quiz.txt", AB], ["quiz.txt", ".csv"]),
-    (CHOICES, "encoder", ["--train_data=quiz.csv", "--dataset=codah"], ["line 1", "the 7 columns"]),
+    (CHOICES, "encoder", ["--train_data=quiz.csv", "--dataset=codah"], ["line 1", "7 cells"]),
     (RELATIONS, "encoder", [*PEOPLE[:1], "--text_column=body"], ["people.csv, line 1", "no body"]),
     (RELATIONS, "encoder", ["--train_data=all.json,people.csv"], ["or give --dataset", "people"]),
     (RELATIONS, "encoder", [*PEOPLE, "--feature_mode=ner"], ["without --subject_type_column"]),

@@ -12,7 +12,7 @@ import contextlib, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 two = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, two)
-from keras_spanbert.keras_private import TargetLossModel
+from keras_spanbert.keras_losses import TargetLossModel
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
 class Model(TargetLossModel, keras.Model):

@@ -347,6 +347,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         if loss not in ("auto", None) and not isinstance(loss, WeightedMean):
             raise ValueError(f'`loss` must be "auto". Received: loss={loss}')
         super().compile(optimizer=optimizer, **kwargs)
+        self.build_loss(ops.zeros((1,)))
 
     def default_optimizer(self):
         return TwoRateAdam(heads=self.head_names())
