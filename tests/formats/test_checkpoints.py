@@ -360,6 +360,8 @@ def test_missing_heads_are_named(models, tmp_path, name, arguments):
 def test_missing_heads_are_initialized_and_logged(hf_folder, models, tmp_path, caplog):
     ks.SpanBertPretrainer.from_preset(hf_folder, **HEAD_ONLY)
     assert "has no weights for nsp_head and pooler, which start from random weights" in caplog.text
+    resolver = ks.SpanBertCoreferenceResolver.from_preset(hf_folder, ffnn_size=4)
+    assert resolver.model_type == "independent" and resolver.untrained_heads()
     # The classifier of another task.
     chooser = ks.SpanBertMultipleChoice.from_preset(write(models("classes"), tmp_path))
     assert chooser.untrained_heads() == ["classifier"]
@@ -598,14 +600,15 @@ def statuses(out):
     return {" ".join(line.split("(")[0].split()) for line in out.splitlines()}
 
 
-def test_command_converts_in_both_directions_and_prints_a_table(hf_folder, tmp_path, capsys):
-    preset, back = tmp_path / "preset", tmp_path / "back"
-    assert main([str(hf_folder), str(preset)]) == 0
+def test_command_converts_in_both_directions_and_prints_a_table(models, tmp_path, capsys):
+    source, preset, back = (tmp_path / name for name in ["source", "preset", "back"])
+    write_bin(models("pretraining"), source)  # With the tensors of the decoder, which are tied.
+    assert main([str(source), str(preset)]) == 0
     out = capsys.readouterr().out
     lines = [re.split(r"\s{2,}", line) for line in out.splitlines()]
     assert ["loaded", "embeddings.word_embeddings.weight", f"({V}, 30)"] in lines
     assert ["initialized", "sbo_head/dense_1/kernel", "(260, 30)"] in lines
-    assert "42 loaded, 0 left unused, 10 initialized (sbo_head)" in out
+    assert "44 loaded, 0 left unused, 10 initialized (sbo_head)" in out
     assert "Cased: the vocabulary has upper-case letters, for example 'The'" in out
     assert out.endswith(f"Wrote {preset}\n")
     assert main([str(preset), str(back)]) == 0
