@@ -30,6 +30,7 @@ def protect_output() -> None:
             errors="backslashreplace",
             line_buffering=stream.line_buffering,
         )
+        text.replaced = stream  # If it is not kept, Python closes the file descriptor.
         setattr(sys, name, text)
     # It warns in several lines if it cannot write its cache.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
