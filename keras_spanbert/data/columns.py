@@ -2,6 +2,12 @@
 
 from collections.abc import Sequence
 
+from keras_spanbert.data.annotations import (
+    OBJECT_LABEL,
+    SUBJECT_LABEL,
+    entity_rows,
+    relation_rows,
+)
 from keras_spanbert.data.choices import choice_example
 from keras_spanbert.data.conll import check_tag, to_iob2
 from keras_spanbert.data.examples import check, check_known, warn_left_out
@@ -108,7 +114,7 @@ def read_texts(
             label_of(needs_labels, labels, is_regression, label_separator, skip_label),
         ),
     }
-    examples = read_examples(paths, columns, build, None if needs_labels else label, quoted)
+    examples = read_examples(paths, columns, build, () if needs_labels else [label], quoted)
     if "-" in places and not _INFERENCE.isdisjoint(places):
         raise ValueError(
             f"{places['-']}: in SNLI and MultiNLI, the label `-` means that the annotators did not "
@@ -133,6 +139,11 @@ def read_relations(
     quoted: bool | None = None,
 ) -> list[dict]:
     """Reads and checks sentences with the positions of a subject and an object in characters.
+
+    In exports of doccano, Label Studio and Prodigy, see `read_entities`, each link of
+    two entities is an example, with the labels of the entities as types. The link goes
+    from the subject to the object. Entities without a link between them give no
+    example: to train with `no_relation`, annotate it.
 
     Args:
         paths: see `read_texts`. Use `keras_spanbert.data.tacred.read` for
@@ -171,11 +182,16 @@ def read_relations(
         "text": (text, as_text),
         "subject": (tuple(subject), as_span),
         "object": (tuple(object), as_span),
-        "subj_type": (subject_type, as_optional_text),
-        "obj_type": (object_type, as_optional_text),
+        "subj_type": (subject_type or SUBJECT_LABEL, as_optional_text),
+        "obj_type": (object_type or OBJECT_LABEL, as_optional_text),
         "relation": (relation, label_of(needs_labels, relations)),
     }
-    return read_examples(paths, columns, build, None if needs_labels else relation, quoted)
+    optional = [SUBJECT_LABEL, OBJECT_LABEL, *([] if needs_labels else [relation])]
+
+    def rows(path):
+        return relation_rows(path, text, [*subject, *object], relation, id)
+
+    return read_examples(paths, columns, build, optional, quoted, rows, [".json"])
 
 
 def read_choices(
@@ -241,7 +257,7 @@ def read_choices(
         "choices": (choices if is_list else tuple(choices), as_choices),
         "label": (label, lambda value: value),
     }
-    return read_examples(paths, columns, build, None if needs_labels else label, quoted)
+    return read_examples(paths, columns, build, () if needs_labels else [label], quoted)
 
 
 def read_words(
@@ -302,7 +318,7 @@ def read_words(
         return [tag.strip() for tag in as_strings(value, are_labels=True)]
 
     columns = {"words": (words, as_words), "tags": (tags, as_tags)}
-    return read_examples(paths, columns, build, None if needs_labels else tags, quoted)
+    return read_examples(paths, columns, build, () if needs_labels else [tags], quoted)
 
 
 def read_entities(
@@ -314,8 +330,22 @@ def read_entities(
 ) -> list[dict]:
     """Reads and checks texts with the positions of entities in characters.
 
+    Exports of these tools are recognized by their keys:
+
+    - doccano: JSONL, with or without relations.
+    - Label Studio: JSON, as it is (`.json`) or a task per line, and JSON_MIN per
+      line. Its positions, and doccano's, count an emoji as two characters. They are
+      converted if the text of an entity is given, and otherwise refused.
+    - Prodigy: JSONL from `db-out`.
+    - spaCy: `.spacy` (`DocBin`), and lines such as
+      `["Ann sang", {"entities": [[0, 3, "PERSON"]]}]`, or NER Annotator's `.json`.
+
+    Texts that annotators rejected, ignored or skipped, or that nobody annotated, are
+    left out, and the log counts them.
+
     Args:
-        paths, text, id: see `read_texts`. Only files with a JSON object per line.
+        paths, text, id: see `read_texts`. Only files with a JSON object per line,
+            and the exports above.
         entities: string. The column of a list of `{"start", "end", "label"}`, in
             characters from 0, with the end excluded. Defaults to `"entities"`.
         types: list of strings. The allowed labels. Defaults to `None`, all.
@@ -334,17 +364,8 @@ def read_entities(
     """
 
     def as_entities(value):
-        if isinstance(value, str):
-            refuse("be a list of {start, end, label}, which only .jsonl files can hold", value)
-        for entity in value if isinstance(value, list) else [value]:
-            start, end, kind = (
-                entity.get(key) if isinstance(value, list) and isinstance(entity, dict) else None
-                for key in ["start", "end", "label"]
-            )
-            are_right = type(start) is type(end) is int and isinstance(kind, str) and kind.strip()
-            if not are_right:
-                refuse("be a list of {start, end, label}", entity)
-        return [{**entity, "label": entity["label"].strip()} for entity in value]
+        rule = "be a list of {start, end, label}, which only .jsonl files can hold"
+        return value if isinstance(value, list) else refuse(rule, value)
 
     def build(example, place):
         content, last_end = example["text"], 0
@@ -358,5 +379,8 @@ def read_entities(
             last_end = end
         return {**example, "place": place}
 
+    def rows(path):
+        return entity_rows(path, text, entities)
+
     columns = {"id": (id, as_id), "text": (text, as_text), "entities": (entities, as_entities)}
-    return read_examples(paths, columns, build)
+    return read_examples(paths, columns, build, rows=rows, endings=[".json", ".spacy"])

@@ -32,7 +32,8 @@ def read(
 
     Columns are separated by tabs, or by spaces in a line without tabs. Empty
     columns at the end of a line are ignored. A blank line ends a sentence. So
-    does a line that starts with `-DOCSTART-`, which is skipped.
+    does a line that starts with `-DOCSTART-` and has the column `-X-`, as in
+    CoNLL-2003. It is skipped, and so is a sentence of only the word `-DOCSTART-`.
 
     Tags are converted to IOB2, as conlleval reads them: an `I-` that continues no
     entity starts one, as in the files of CoNLL-2003. `E-` or `L-` ends an entity,
@@ -82,10 +83,11 @@ def read(
     for path in check_paths("paths", paths):
         rows = ((place, _cells(line, words_column)) for place, line in read_lines(path))
         groups = itertools.groupby(rows, lambda row: row[1] is not None)
+        groups = [list(group) for is_sentence, group in groups if is_sentence]
         found = [
-            _example(list(group), words_column, column, needs_labels, types, convert, entities)
-            for is_sentence, group in groups
-            if is_sentence
+            _example(group, words_column, column, needs_labels, types, convert, entities)
+            for group in groups
+            if len(group) > 1 or not _starts_document(group[0][1], words_column)
         ]
         examples += found
         sentences = [example["words"] for example in found]
@@ -124,6 +126,8 @@ def has_tags(path: str | os.PathLike, types=()) -> bool:
     are_tagged, has_sure_tag = set(), False
     for _, line in read_lines(path):
         cells = _cells(line)
+        if cells and _starts_document(cells):
+            continue
         if cells and "\t" in line:
             if any(cell in types or _is_sure_tag(cell) for cell in cells[1:]):
                 return True
@@ -244,8 +248,11 @@ def _cells(line, words_column=0):
     while not cells[-1].strip(" "):
         cells.pop()
     cells = [cell.strip(" ") for cell in cells]
-    is_document = _DOCUMENT in (cells[0], *cells[words_column : words_column + 1])
-    return None if is_document else cells
+    return None if "-X-" in cells and _starts_document(cells, words_column) else cells
+
+
+def _starts_document(cells, words_column=0):
+    return _DOCUMENT in (cells[0], *cells[words_column : words_column + 1])
 
 
 def _example(rows, words_column, column, needs_labels, types, convert, entities):

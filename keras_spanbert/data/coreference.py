@@ -19,6 +19,7 @@ from keras_spanbert.data.coreference_documents import (
     clusters_in_words,
     merge_clusters,
     pair_with_clusters,
+    with_speakers,
 )
 from keras_spanbert.data.examples import check, check_not_empty, field
 from keras_spanbert.data.text_files import read_json_lines, read_lines
@@ -47,7 +48,8 @@ def read(paths) -> list[dict]:
     - `sentences`: list of lists of strings. The strings are words, and a list is
       a sentence. In the released scripts' `.jsonlines` the strings are subtokens,
       and a list is a segment.
-    - `speakers`: parallel to `sentences`, `"-"` for none.
+    - `speakers`: parallel to `sentences`, `"-"` for none. In files of words it may be
+      a list of strings, one per sentence.
     - `clusters`: list of clusters, each a list of mentions `[start, end]`. These
       are positions in the concatenated `sentences`, and the end is included. A
       mention that occurs twice in the file occurs twice here.
@@ -65,13 +67,12 @@ def read(paths) -> list[dict]:
       heads). Ends of mentions that are excluded in the file are included here.
       fastcoref's JSON is refused, because it has no sentences of words.
     - CoNLL-2012, as in OntoNotes and LitBank: columns separated by spaces or tabs.
-      The last has the coreference, with `-`, `_` or nothing for no mention. Tabs
-      and blanks at the ends of lines are ignored. A cell is read as by the official
+      The last that is not empty has the coreference, with `-` or `_` for no
+      mention. A cell is read as by the official
       scorer v8.01: first mentions of one word such as `(1)`, then all brackets that
       open, then all that close. A bracket closes the last open mention of its
       cluster. So `1)|(1` is a mention of one word, and does not end an earlier
-      mention. Files with fewer than 12 columns are read if all but the words and the
-      coreference are numbers, the document's name or the same everywhere.
+      mention. There are at least 12 columns.
     - CorefUD 1.0 and later, and GUM: CoNLL-U with `# global.Entity`. `# newdoc`
       starts a document. Multiword tokens and empty nodes are not words. The reader
       leaves out mentions that consist only of empty nodes, and mentions that are not
@@ -164,7 +165,9 @@ class _Format(NamedTuple):
 
 def _to_document(row, place):
     """Converts an object of another system's format to a document. Others do not change."""
-    if not isinstance(row, dict) or {"doc_key", "sentences"} <= row.keys():
+    if isinstance(row, dict) and {"doc_key", "sentences"} <= row.keys():
+        return with_speakers(row)
+    if not isinstance(row, dict):
         return row
     format = next((format for format in _FORMATS if format.keys <= row.keys()), None)
     if format is None:

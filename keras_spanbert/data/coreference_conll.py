@@ -23,7 +23,6 @@ _MARK_RULE = (
     "`#end document` at the end of one"
 )
 _BRACKET = r"(?:\(\d+\)?|\d+\))"
-_BRACKET_IN = re.compile(r"\(\w|\w\)")
 _BRACKETS = re.compile(rf"{_BRACKET}(?:\|{_BRACKET})*")
 
 # A line, and a document's lines by sentence. Places are path and line.
@@ -46,9 +45,7 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
         elif line.strip(" \t"):
             rule = "words must be between `#begin document (id); part 000` and `#end document`"
             check(False, place, rule, line)
-    documents = _cut_documents(documents)
-    word, speaker = _find_columns(documents)
-    return [_document(rows, word, speaker) for rows in documents]
+    return [_document(rows) for rows in documents]
 
 
 def _read_rows(name, part, begin, lines):
@@ -61,8 +58,13 @@ def _read_rows(name, part, begin, lines):
         if text and not is_ended:
             if line.startswith("#"):
                 check(False, place, _MARK_RULE, line)
-            # A cell between two tabs may be empty. If blanks separate cells, end tabs are ignored.
-            cells = line.split("\t") if "\t" in text else re.split(" +", text)
+            # As in the official scorer, tabs and blanks at the end of a line are ignored.
+            cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
+            if len(cells) < _MIN_COLUMNS:
+                raise ValueError(
+                    f"{place}: a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, "
+                    f"separated by tabs or spaces. Received: {len(cells)}, {line!r:.80}"
+                )
             rows.append(_Row(place, line, [cell.strip(" ") for cell in cells]))
         elif rows:
             sentences.append(rows)
@@ -74,80 +76,16 @@ def _read_rows(name, part, begin, lines):
     return _Rows(name, part, sentences, begin, place, is_ended)
 
 
-def _cut_documents(documents):
-    """Returns documents without the empty cells after tabs at the ends of lines."""
-    rows = [row for document in documents for sentence in document.sentences for row in sentence]
-    least = max(map(_num_filled, rows), default=0)
-    last = [row.cells[least - 1] for row in rows if len(row.cells) >= least]
-    if least > _MIN_COLUMNS or not any(map(_BRACKET_IN.search, last)):
-        # Columns of CoNLL-2012 may be empty in the whole file.
-        narrowest = min((len(row.cells) for row in rows), default=0)
-        least = _MIN_COLUMNS if narrowest >= _MIN_COLUMNS else least
-    return [
-        document._replace(sentences=[_cut_rows(rows, least) for rows in document.sentences])
-        for document in documents
-    ]
-
-
-def _num_filled(row):
-    return max((i for i, cell in enumerate(row.cells, 1) if cell), default=0)
-
-
-def _cut_rows(rows, least):
-    """Returns the rows of a sentence up to its coreference, in the column `least` or after it."""
-    # This is the last column with a value, or the one after it if the values have another form.
-    widths = [len(row.cells) for row in rows]
-    narrowest = min(widths)
-    size = max(least, *map(_num_filled, rows))
-    if narrowest > size:
-        cells = [row.cells[size - 1] for row in rows]
-        has_brackets = any(map(_BRACKET_IN.search, cells)) and not any("*" in x for x in cells)
-        size += not has_brackets and not set(cells) <= set(_NONE)
-    for row, width in zip(rows, widths):
-        if narrowest < size and width != widths[0]:
-            raise ValueError(
-                f"{row.place}: the lines of a sentence must have the same number of columns, "
-                f"{widths[0]} here. Received: {width}, {row.line!r:.80}"
-            )
-    return [row._replace(cells=row.cells[:size]) for row in rows]
-
-
-def _find_columns(documents):
-    """Returns the indices of the columns of words and of speakers, `None` if there are none."""
-    rows = [(row, document.name) for document in documents for s in document.sentences for row in s]
-    narrow = next((row for row, _ in rows if len(row.cells) < _MIN_COLUMNS), None)
-    if narrow is None:
-        return _WORD, _SPEAKER
-    # Fewer columns than CoNLL-2012's have no fixed order. Only one of them may be words.
-    names = [name for _, name in rows]
-    may_be_words = []
-    if len({len(row.cells) for row, _ in rows}) == 1:
-        columns = [*zip(*(row.cells for row, _ in rows))][:-1]
-        may_be_words = [
-            i
-            for i, cells in enumerate(columns)
-            if len(set(cells)) > 1 and not all(map(str.isdecimal, cells)) and [*cells] != names
-        ]
-    if len(may_be_words) != 1:
-        raise ValueError(
-            f"{narrow.place}: a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS} "
-            f"columns, separated by tabs or spaces. With fewer, all but the words and the "
-            "coreference, which is last, must be numbers, the document's name or the same "
-            f"everywhere. Received: {len(narrow.cells)}, {narrow.line!r:.80}"
-        )
-    return may_be_words[0], None
-
-
-def _document(rows, word_column, speaker_column):
+def _document(rows):
     """Returns the document of `_Rows`."""
     sentences, speakers, clusters, size = [], [], {}, 0
     is_open = collections.defaultdict(list)  # (word, place) of each open mention's start.
     for sentence in rows.sentences:
-        sentences.append([row.cells[word_column] for row in sentence])
-        names = ["-" if speaker_column is None else row.cells[speaker_column] for row in sentence]
+        sentences.append([row.cells[_WORD] for row in sentence])
+        names = [row.cells[_SPEAKER] for row in sentence]
         speakers.append(["-" if name in _NONE else name for name in names])
         for row in sentence:
-            check(row.cells[word_column], row.place, "a word must not be empty", row.line)
+            check(row.cells[_WORD], row.place, "a word must not be empty", row.line)
             if row.cells[-1] not in _NONE:
                 _add_mentions(row.cells[-1], size, row.place, clusters, is_open)
             size += 1

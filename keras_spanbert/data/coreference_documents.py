@@ -59,6 +59,18 @@ def check_document(document: dict, place: str = "document") -> int:
     return size
 
 
+def with_speakers(document: dict) -> dict:
+    """Returns a document with a speaker for each word. In words, each sentence may have one."""
+    names, sentences = document.get("speakers"), document.get("sentences")
+    are_lists = isinstance(names, list) and isinstance(sentences, list)
+    if not are_lists or has_subtokens(document) or not all(isinstance(x, str) for x in names):
+        return document
+    pairs = zip(names, sentences)
+    if len(names) != len(sentences) or not all(isinstance(x, list) for x in sentences):
+        return document
+    return {**document, "speakers": [[name] * len(sentence) for name, sentence in pairs]}
+
+
 def has_subtokens(document: dict) -> bool:
     """Returns whether a document is in subtokens and segments, as in the released scripts."""
     return "sentence_map" in document

@@ -5,7 +5,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from keras_spanbert.checks import check_paths
 from keras_spanbert.data.examples import as_number, check, check_not_empty
@@ -80,11 +80,14 @@ def check_columns(found: list[str], columns: list[str], place: str, hint: str = 
         check(found.count(name) == 1, place, "a column must not be repeated", name)
 
 
-def check_endings(paths) -> list[str]:
-    """Returns the paths as a list. Raises a `ValueError` if one is neither table nor JSON lines."""
+def check_endings(paths, more=()) -> list[str]:
+    """Returns the paths as a list. Raises a `ValueError` if one has another ending.
+
+    They are those of tables, JSON lines, and `more`.
+    """
     for path in (paths := check_paths("paths", paths)):
-        if ending(path) not in _KINDS:
-            rule = f"A file must end in {', '.join(_KINDS)}, optionally with .gz"
+        if ending(path) not in [*_KINDS, *more]:
+            rule = f"A file must end in {', '.join([*_KINDS, *more])}, optionally with .gz"
             raise ValueError(f"{rule}. Received: {path}")
     return paths
 
@@ -93,8 +96,10 @@ def read_examples(
     paths,
     columns: dict[str, tuple[str | tuple | None, Callable]],
     build: Callable,
-    optional: str | None = None,
+    optional: Sequence[str] = (),
     quoted: bool | None = None,
+    rows: Callable = read_json_lines,
+    endings: Sequence[str] = (),
 ) -> list[dict]:
     """Returns an example for each row of tables, or of files of JSON lines.
 
@@ -105,17 +110,19 @@ def read_examples(
             An `id` without a column is the number of the row.
         build: function of an example and its place. Returns the final example, or `None` to leave
             the row out.
-        optional: string. A column that rows may lack.
+        optional: strings. Columns that rows may lack.
         quoted: bool. Whether cells may be quoted. `None`: in `.csv` files.
+        rows: function of the path of JSON lines, or of a file with one of `endings`. Yields the
+            place and the row of each line.
     """
     names = ([of] if isinstance(of, str) else of or () for of, _ in columns.values())
-    required = [name for name in itertools.chain(*names) if name != optional]
+    required = [name for name in itertools.chain(*names) if name not in optional]
     examples, numbers, ids, has_warned = [], itertools.count(), set(), quoted is not None
-    for path in check_endings(paths):
-        is_csv, delimiter = ending(path) == ".csv", _KINDS[ending(path)]
+    for path in check_endings(paths, endings):
+        is_csv, delimiter = ending(path) == ".csv", _KINDS.get(ending(path))
         is_quoted = is_csv if quoted is None else quoted
-        rows = delimiter and read_rows(path, required, delimiter, is_quoted, hint=_HINT)
-        for (place, row), number in zip(rows or read_json_lines(path), numbers):
+        table = delimiter and read_rows(path, required, delimiter, is_quoted, hint=_HINT)
+        for (place, row), number in zip(table or rows(path), numbers):
             if delimiter is None:
                 check(isinstance(row, dict), place, "a line must be a JSON object", row)
                 check_columns([*row], required, place, _HINT)

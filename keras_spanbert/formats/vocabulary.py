@@ -32,9 +32,15 @@ def read_vocabulary(path: str) -> list[str] | None:
         return tokens
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
-            return [line.rstrip("\r\n") for line in file]
+            tokens = [line.rstrip("\r\n") for line in file]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8. Received: {error}") from None
+    # As in transformers, the last of equal tokens is found in texts.
+    last = {token: number for number, token in enumerate(tokens)}
+    return [
+        token if last[token] == number else f"[repeated {number}]"
+        for number, token in enumerate(tokens)
+    ]
 
 
 def read_added_tokens(
@@ -171,6 +177,12 @@ def find_vocabulary(
     if tokens is None:
         return {"notes": ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]}
     added, added_notes = read_added_tokens(vocabulary or folder, tokens, num_embeddings)
+    repeated = [number for number, token in enumerate(tokens) if token == f"[repeated {number}]"]
+    if repeated:
+        added_notes.append(
+            f"Warning: the vocabulary repeats tokens. Their last IDs are used, and the first ones, "
+            f"such as {repeated[0]}, are not"
+        )
     # Added tokens do not show whether a model is cased.
     lowercase, notes = decide_lowercase(folder, tokens)
     known = set(tokens)

@@ -288,7 +288,11 @@ class Checkpoint:
                 raise ValueError(
                     f"{self.name} must have each tensor once. Received: {other} and {name}"
                 )
-        return {canonical: tensors[name] for canonical, name in given.items()}
+        found = {canonical: tensors[name] for canonical, name in given.items()}
+        for name, tied in _TIES.items():
+            if name.endswith(".bias") and name in found:  # Some checkpoints have only this one.
+                found.setdefault(tied, found[name])
+        return found
 
     def _check_settings(self, settings):
         settings = {"type_vocab_size": 2, "hidden_act": "gelu", **_RATES, **settings}

@@ -33,7 +33,8 @@ def define_flags() -> None:
     g.string(
         "text_column",
         "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
-        "classification expects words (--words_column) unless this flag is given.",
+        "classification expects words (--words_column) unless this flag is given. With it, and for "
+        "relation extraction, .jsonl files may be exports of doccano, Label Studio or Prodigy.",
         default="text",
     )
     g.string(

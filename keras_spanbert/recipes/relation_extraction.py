@@ -2,6 +2,7 @@
 
 import keras_spanbert as ks
 from keras_spanbert.data import tables
+from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
 from keras_spanbert.recipes.checks import (
     INPUTS,
@@ -51,9 +52,11 @@ def check() -> None:
     columns.check(DATASETS)
     for name in ["subject_columns", "object_columns"]:
         check_value(name, len(FLAGS[name].value) == 2, "two columns, for the start and the end")
-    found = _formats([path for name in INPUTS for path in matching_files(name)])
+    paths = [path for name in INPUTS for path in matching_files(name)]
+    found = _formats(paths)
     if FLAGS.feature_mode not in (None, "text"):  # It needs types.
         are_named = FLAGS.subject_type_column and FLAGS.object_type_column
+        are_named = are_named or not any(ending(path) in (".csv", ".tsv") for path in paths)
         rule = "text without --subject_type_column and --object_type_column"
         check_value("feature_mode", "columns" not in found or are_named, rule)
         rule = "text with SemEval-2010 Task 8, which has no types"

@@ -11,9 +11,11 @@ from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 # Endings of files with named columns. Other files have one word per line.
-_TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines")
+_EXPORTS = (".json", ".spacy")  # Label Studio's and spaCy's, which have texts.
+_TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines", *_EXPORTS)
 _TEXTS = (
-    "If these are texts: training and evaluation need .jsonl files with --text_column; "
+    "If these are texts: training and evaluation need .jsonl files with --text_column, or .json or "
+    ".spacy files; "
     "prediction needs .csv, .tsv or .jsonl files with --text_column, or .txt files with "
     "--predictions in .jsonl"
 )
@@ -78,7 +80,8 @@ def _is_table(path):
 
 def _have_texts(paths):
     """Returns whether files are tables with a column of texts instead of words."""
-    return bool(paths) and all(map(_is_table, paths)) and FLAGS["text_column"].present
+    has_column = FLAGS["text_column"].present or all(ending(path) in _EXPORTS for path in paths)
+    return bool(paths) and all(map(_is_table, paths)) and has_column
 
 
 def _are_texts(paths):

@@ -403,7 +403,7 @@ def changed(**values):
         ("words", {"words": []}, "`words` must have words"),
         ("words", {"words": ["a", 3]}, "`words` must be a list of strings"),
         ("tags", {"tags": ["NN", "DT"]}, "a tag must be one of NN. Received: 'DT'"),
-        ("entities", {"entities": [3]}, "must be a list of {start, end, label}. Received: 3"),
+        ("entities", {"entities": [3]}, "an entity must be {start, end, label}.* Received: 3"),
         ("entities", changed(end=9), "an entity must be in the text, which has 8 characters"),
         ("entities", {"entities": [ENTITY, ENTITY]}, "an entity must not overlap another one. "),
         ("entities", changed(start=3, end=4), "an entity must not be blank. Received: "),

@@ -34,6 +34,22 @@ def test_conll_2003_with_spaces(tmp_path):
     assert without == [{"words": e["words"], "tags": None} for e in expected]
 
 
+def test_docstart_is_a_word_inside_of_a_sentence(tmp_path):
+    words = [["-DOCSTART-", "marks"], ["a", "-DOCSTART-", "b"]]
+    examples = [{"words": sentence, "tags": ["O"] * len(sentence)} for sentence in words]
+    path = tmp_path / "a.conll"
+    conll.write_predictions(path, examples, [example["tags"] for example in examples])
+    assert conll.read(path) == examples
+    assert conll.has_tags(path, ["O"])
+    marks = "-DOCSTART- O\n\na O\n-DOCSTART- -X- O\nb O\n"
+    assert [x["words"] for x in conll.read(write(path, marks))] == [["a"], ["b"]]
+
+
+def test_tags_keep_hyphens_in_the_names_of_types():
+    examples = [{"tags": ["B-creative-work", "O"]}]
+    assert conll.tag_names(examples) == ["O", "B-creative-work", "I-creative-work"]
+
+
 def test_tabs_blanks_and_words_without_tags(tmp_path):
     path = write(tmp_path / "a.conll", "New York\tB-x\t\t\n\u00a0\tO\n\t\n  \n#1\tO\n")
     assert conll.read(path) == [

@@ -52,91 +52,21 @@ def test_blanks_at_the_ends_of_some_lines(tmp_path):
     lines = [*wide("\t")[:2], *wide()[2:4], *wide("\t\t")[4:]]
     (document,) = coreference.read(write(tmp_path / "a.conll", conll(*lines)))
     assert document["clusters"] == CLUSTERS
-    # Each sentence has its own number of columns.
-    lines = [*wide("\t")[:4], "", *wide()[4:]]
-    (document,) = coreference.read(write(tmp_path / "a.conll", conll(*lines)))
-    assert document["clusters"] == CLUSTERS
-
-
-@pytest.mark.parametrize("separator, end", [("\t", ""), ("\t", "\t")])
-def test_an_empty_last_column_means_no_mention(tmp_path, separator, end):
-    cells = [cell.replace("-", "") for cell in CELLS]
-    text = conll(*wide(end, separator, cells))
-    (document,) = coreference.read(write(tmp_path / "a.conll", text))
-    assert document["clusters"] == CLUSTERS
-    text = conll(*wide(end, separator, [""] * 6))
-    (document,) = coreference.read(write(tmp_path / "a.conll", text))
-    assert document["clusters"] == [] and document["sentences"] == [WORDS]
 
 
 def test_a_malformed_cell_before_a_tab_is_not_lost(tmp_path):
     path = tmp_path / "a.conll"
     for cells in [["(1)|", *"-----"], ["(e1)", *"-----"], ["(1)", "x", *"----"]]:
-        for lines in [wide("\t", cells=cells), narrow([WORDS], "\t", cells)]:
-            with pytest.raises(ValueError, match="line [23]: the last column must be"):
-                coreference.read(write(path, conll(*lines)))
+        with pytest.raises(ValueError, match="line [23]: the last column must be"):
+            coreference.read(write(path, conll(*wide("\t", cells=cells))))
 
 
-def test_columns_of_predicates_are_not_coreference(tmp_path):
-    rows = [line.removesuffix("-") + "(ARG1*)" for line in wide(cells=["-"] * 6)]
-    for end in ["\t", "\t\t"]:
-        text = conll(*(row + end for row in rows), "", *wide(end))
-        (document,) = coreference.read(write(tmp_path / "a.conll", text))
-        assert document["clusters"] == [[[6, 7], [10, 10]]]
-
-
-def narrow(columns, end="", coreference=CELLS):
-    """Returns lines with the given columns, a value or a list of values each, and coreference."""
-    columns = [c if isinstance(c, list) else [c] * 6 for c in columns]
-    return ["\t".join(cells) + end for cells in zip(*columns, coreference)]
-
-
-NUMBERS = [*"012345"]
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        ["d1", NUMBERS, WORDS],
-        ["d1", "0", NUMBERS, WORDS],
-        [NUMBERS, WORDS],
-        [WORDS],
-        [WORDS, "-", "*"],
-        ["d1", "0", NUMBERS, WORDS, "-", "-", "-", "-", "Ann", "*"],
-    ],
-)
-@pytest.mark.parametrize("end", ["", "\t"])
-def test_fewer_columns_are_read_if_only_one_can_be_words(tmp_path, columns, end):
-    (document,) = coreference.read(write(tmp_path / "a.conll", conll(*narrow(columns, end))))
-    assert document["sentences"] == [WORDS] and document["clusters"] == CLUSTERS
-    assert document["speakers"] == [["-"] * 6]
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        ["d1", NUMBERS, WORDS, ["NNP", "NNP", "VB", ".", "PRP", "VB"]],
-        [WORDS, ["a", "a", "a", "a", "b", "b"]],
-        ["d1", NUMBERS, NUMBERS],
-        ["d1", NUMBERS],
-    ],
-)
-def test_fewer_columns_are_refused_if_the_words_are_not_certain(tmp_path, columns):
-    path = write(tmp_path / "a.conll", conll(*narrow(columns)))
-    message = f"^{path}, line 2: .*CoNLL-2012's columns, at least 12 .*Received: {len(columns) + 1}"
-    with pytest.raises(ValueError, match=message):
-        coreference.read(path)
-
-
-def test_documents_of_a_file_with_fewer_columns_share_their_columns(tmp_path):
-    second = "# begin document (d2); part 001\n\nd2 0 Hi -\n\n# end document\n"
-    first = conll(*narrow(["d1", NUMBERS, WORDS]))
-    documents = coreference.read(write(tmp_path / "a.conll", first + second))
-    assert [document["doc_key"] for document in documents] == ["d1_0", "d2_1"]
-    assert documents[1]["sentences"] == [["Hi"]]
-    second = second.replace("d2 0 Hi -", "d2 0 0 Hi -")
-    with pytest.raises(ValueError, match="line 2: .*at least 12 columns"):
-        coreference.read(write(tmp_path / "a.conll", first + second))
+def test_missing_columns_are_refused(tmp_path):
+    path = tmp_path / "a.conll"
+    for lines in [["d1 0 Ida (0)"], [line + "\t*" for line in wide()]]:
+        write(path, conll(*lines))
+        with pytest.raises(ValueError, match=f"{path}, line 2: (a line|the last column) must"):
+            coreference.read(path)
 
 
 # === CorefUD ===
@@ -280,6 +210,15 @@ def test_invalid_json_names_path_line_and_format(tmp_path, row, error):
     path = write_lines(tmp_path / "a.jsonl", [PRECO, row])
     with pytest.raises(ValueError, match=f"^{path}, line 2.*{error}"):
         coreference.read(path)
+
+
+def test_a_speaker_for_each_sentence(tmp_path):
+    document = {"doc_key": "nw", "sentences": [["Hi", "!"], ["Ho"]], "speakers": ["a", "b"]}
+    (found,) = coreference.read(write_lines(tmp_path / "a.jsonl", [document]))
+    assert found == {**document, "speakers": [["a", "a"], ["b"]]}
+    for wrong in [{"speakers": ["a"]}, {"sentence_map": [0, 0, 1]}]:
+        with pytest.raises(ValueError, match="`speakers` must be lists of strings"):
+            coreference.read(write_lines(tmp_path / "a.jsonl", [document | wrong]))
 
 
 def test_own_keys_of_documents_are_kept(tmp_path):

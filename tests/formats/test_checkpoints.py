@@ -322,6 +322,16 @@ def test_vocabulary_next_to_a_fairseq_file_gives_the_preprocessor(reference, tmp
 
 
 # === Names of tensors ===
+def test_bias_of_masked_tokens_may_have_only_its_second_name(hf_copy, hf_folder):
+    tensors = load_file(hf_copy / "model.safetensors")
+    tensors.pop("cls.predictions.bias")
+    tensors["cls.predictions.decoder.bias"] = torch.arange(V) / 10
+    save_file(tensors, hf_copy / "model.safetensors")
+    model = ks.SpanBertPretrainer.from_preset(hf_copy)
+    (bias,) = (w for w in model.weights if w.path.endswith("mlm_head/output_bias"))
+    np.testing.assert_allclose(bias, np.arange(V) / 10, rtol=1e-6)
+
+
 def test_tensors_with_their_own_names_come_first(hf_copy, hf_folder):
     path = hf_copy / "model.safetensors"
     tensors = load_file(path)

@@ -2,10 +2,21 @@ import json
 
 import pytest
 
-from keras_spanbert.formats.vocabulary import decide_lowercase, read_vocabulary
+import keras_spanbert as ks
+from keras_spanbert.formats.vocabulary import decide_lowercase, find_vocabulary, read_vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CASED, UNCASED = [*SPECIAL, "the", "The"], [*SPECIAL, "the", "##é"]
+
+
+def test_last_of_equal_tokens_counts_as_in_transformers(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "the", "of", "the"]))
+    found = find_vocabulary(tmp_path)
+    assert found["vocabulary"] == [*SPECIAL, "[repeated 5]", "of", "the"]
+    assert "repeats tokens" in found["notes"][-1] and "such as 5" in found["notes"][-1]
+    theirs = pytest.importorskip("transformers").BertTokenizer(tmp_path / "vocab.txt")
+    ours = ks.SpanBertTokenizer(found["vocabulary"], lowercase=True)
+    assert ours("the of").tolist() == theirs("the of", add_special_tokens=False).input_ids
 
 
 FROM_VOCABULARY = "no token of the vocabulary has an upper-case letter"

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import types
 
 import keras
@@ -153,6 +154,25 @@ def test_columns_of_tables_have_the_names_of_the_flags(flags, tmp_path, task, na
     (tmp_path / "a.tsv").write_text(f"1\t2\t3\n{row}\n")
     flags(**names, quoted_tsv=True)
     (example,) = find_recipe(task).read([tmp_path / "a.tsv"], "train_data", None)
+    assert {name: example[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "task, name, expected",
+    [
+        ("token_classification", "a.jsonl", {"text": "Ann runs Acme"}),
+        ("token_classification", "a.json", {"text": "Ann runs Acme"}),
+        ("relation_extraction", "a.jsonl", {"relation": "runs", "subj_type": "PER"}),
+    ],
+)
+def test_exports_of_annotation_tools_are_read(flags, tmp_path, task, name, expected):
+    spans = [{"id": 1, "start_offset": 0, "end_offset": 3, "label": "PER"}]
+    spans += [{"id": 2, "start_offset": 9, "end_offset": 13, "label": "ORG"}]
+    links = [{"from_id": 1, "to_id": 2, "type": "runs"}]
+    row = {"text": "Ann runs Acme", "entities": spans, "relations": links}
+    (tmp_path / name).write_text(json.dumps([row] if name == "a.json" else row))
+    flags(text_column="text")
+    (example,) = find_recipe(task).read([str(tmp_path / name)], "train_data", None)
     assert {name: example[name] for name in expected} == expected
 
 

@@ -17,6 +17,7 @@ from keras_spanbert.data.coreference_documents import (
     check_document,
     has_subtokens,
     merge_clusters,
+    with_speakers,
 )
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 
@@ -143,8 +144,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         Args:
             document: dict of
                 `sentences`: list of lists of words.
-                `speakers`: list of lists of names, one per word. Defaults to one
-                speaker.
+                `speakers`: list of lists of names, one per word, or list of names, one
+                per sentence. Defaults to one speaker.
                 `doc_key`: string that begins with the genre. Defaults to `""`.
                 `clusters`: lists of mentions `(first word, last word)`, with words
                 counted through the document. Clusters that share a mention are
@@ -166,7 +167,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
     def _segment(self, document):
         """Returns the result of `segment`, and the word of each token: see `encode`."""
         if isinstance(document, dict):
-            document = {"doc_key": "", **document}
+            document = with_speakers({"doc_key": "", **document})
         size, sentences = check_document(document), document["sentences"]
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
         clusters = merge_clusters(document.get("clusters", []))

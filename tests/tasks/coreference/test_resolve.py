@@ -3,6 +3,7 @@ import pytest
 
 from keras_spanbert.tasks.coreference import inference
 from keras_spanbert.tasks.coreference.mentions import NAME, NOUN, PRONOUN, mention_type, sort_key
+from keras_spanbert.tasks.coreference.resolving import Text, as_dicts
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
@@ -113,6 +114,13 @@ def test_speakers_and_genre_change_scores(resolver, monkeypatch):
 def test_kinds_of_mentions(words, begins_sentence, kind):
     found = mention_type(words.split(), begins_sentence, frozenset(["letters", "the"]))
     assert found == kind
+
+
+def test_first_word_of_a_text_begins_a_sentence():
+    words = "Teachers left . The teachers sang .".split()
+    text = Text(words, [3, 4], np.array([[i, i + 1] for i in range(7)]), None)
+    ((main, other),) = as_dicts(text, [{(0, 0): None, (3, 4): None}], {}, False)
+    assert (main["text"], other["text"]) == ("The teachers", "Teachers")
 
 
 def test_best_mention_is_a_long_name_without_a_clause():
