@@ -15,9 +15,8 @@ _EXPORTS = (".json", ".spacy")  # Label Studio's and spaCy's, which have texts.
 _TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines", *_EXPORTS)
 _TEXTS = (
     "If these are texts: training and evaluation need .jsonl files with --text_column, or .json or "
-    ".spacy files; "
-    "prediction needs .csv, .tsv or .jsonl files with --text_column, or .txt files with "
-    "--predictions in .jsonl"
+    ".spacy files; prediction needs .csv, .tsv or .jsonl files with --text_column, or .txt files "
+    "with --predictions in .jsonl"
 )
 
 
@@ -45,12 +44,14 @@ def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
     columns.check(())
-    for path in [path for name in INPUTS for path in matching_files(name)]:
+    for name in INPUTS:
         rule = (
             "Files must have a word per line, or end in .csv, .tsv or .jsonl (an object per line)"
         )
-        if ending(path) in (".json", ".xml"):
-            raise ValueError(f"{rule}. Received: {path}")
+        refused = (".xml", *_EXPORTS) if name == "predict_data" else (".xml",)
+        for path in matching_files(name):
+            if ending(path) in refused:
+                raise ValueError(f"{rule}. Received: {path}")
     are_tables = [list(map(_is_table, matching_files(name))) for name in INPUTS]
     rule = (
         "a column number for files with one word per line: counted from 0, or from the end with -1 "

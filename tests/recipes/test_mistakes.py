@@ -73,6 +73,8 @@ MISTAKES = [
     (WORDS, "preset", ["--eval_data=b_x.conll"], ["x.conll, line 1", "person, place", "B-x"]),
     (WORDS, "preset", ["--eval_data=o.conll", "--label_column=7"], ["(--label_column)", "=7"]),
     (WORDS, "preset", ["--eval_data=plain.conll"], [".jsonl files with --text_column"]),
+    (WORDS, "preset", ["--eval_data=dev.json"], ["dev.json", "must have a list of annotations"]),
+    (WORDS, "preset", ["--predict_data=dev.json", "--predictions=b.jsonl"], ["a word per line"]),
     (WORDS, "preset", ["--predict_data=tagged/*", "--predictions=b.jsonl"], ["a.txt, line 1"]),
     (QA, "encoder", ["--eval_data=dev.json", "--preset="], ["needs --preset"]),
     (QA, "encoder", ["--predict_data=dev.json", "--question=who"], [".txt", "dev.json"]),
