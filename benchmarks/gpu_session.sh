@@ -54,7 +54,7 @@ compare() {
   tail -n 12 "$out/$name-1.log"
 }
 quoted() { local joined; joined=$(printf '"%s", ' "$@"); echo "${joined%, }"; }
-bring_back() { tar -C "$out" -c "$1" --exclude=checkpoints | split -b 15M - "$out/$1.tar."; }
+bring_back() { tar --exclude=checkpoints -C "$out" -c "$1" | split -b 15M - "$out/$1.tar."; }
 
 for part in $(echo "$parts" | fold -w1); do
   begun=$SECONDS ends=$((SECONDS + ${limits[part - 1]}))
@@ -62,7 +62,8 @@ for part in $(echo "$parts" | fold -w1); do
   1) run tests "${tests[@]}" ;;
   2) # Larger, coreference, padding masks, the peers and JAX with dropout, the mechanisms on PyTorch.
     for case in "4" "5" "3" "2 --library=keras_hub/torch" "2 --library=jax" "7"; do
-      run "gpu-${case%% *}${case##*=}" "${gpu[@]}" --part $case &
+      run "gpu-$(echo "$case" | tr -c 'a-z0-9\n' -)" "${gpu[@]}" --part $case &
+      [ $processes -gt 1 ] || wait
     done; wait
     cat "$out"/gpu-*.log | tee "$out/gpu.txt" ;;
   3) # The encoder with all bits of its weights, and what storing fewer costs.
