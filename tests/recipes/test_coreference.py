@@ -17,7 +17,6 @@ from train_script import (
 )
 
 import keras_spanbert as ks
-from keras_spanbert import files
 from keras_spanbert.data import coreference
 from keras_spanbert.recipes import coreference as recipe
 
@@ -102,30 +101,6 @@ def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
     check_fails(capsys, flags, "story.txt: a text must not be empty")
     # Clusters can also be printed only.
     check_flags_only(TASK, f"--preset={trained / 'run'}", f"--predict_data={tmp_path}/*.txt")
-
-
-def test_links_below_the_threshold_are_dropped(trained, tmp_path):
-    (tmp_path / "story.txt").write_text("ann saw eve. she saw it.\n")
-    flags = [TASK, f"--preset={trained / 'run'}", "--min_link_score=1"]
-    for data, name in [
-        (trained / "dev.conll", "found.jsonlines"), (tmp_path / "story.txt", "texts.jsonl"),
-    ]:  # fmt: skip
-        path = tmp_path / name
-        run_in_process(
-            *flags, f"--predict_data={data}", f"--predictions={path}", f"--output={path}-out"
-        )
-    documents = coreference.read(tmp_path / "found.jsonlines")
-    found = [document["predicted_clusters"] for document in documents]
-    every = [document["clusters"] for document in coreference.read(trained / "found.conll")]
-    num_links = [sum(len(c) - 1 for clusters in x for c in clusters) for x in (found, every)]
-    assert num_links[0] < num_links[1]
-    assert json.loads((tmp_path / "texts.jsonl").read_text())["clusters"] == []
-    run_in_process(*flags, f"--eval_data={trained / 'dev.conll'}", f"--output={tmp_path / 'out'}")
-    recall, of_every = (
-        files.read_json(path / "metrics.json")["muc_recall"]
-        for path in (tmp_path / "out", trained / "run")
-    )
-    assert recall < of_every
 
 
 @pytest.mark.torch_first

@@ -99,6 +99,10 @@ def test_optimizer_has_the_values_of_the_flags(flags, is_coreference):
             "evaluate_texts", {"task": None, "selection_metric": "macro_f1"},
         ),
         ("classification", {"dataset": "rte"}, "evaluate_texts", {"task": "rte"}),
+        (
+            "coreference", {"min_link_score": 0.5, "max_spans_in_memory": 7}, "evaluate_clusters",
+            {"min_link_score": 0.5, "max_spans_in_memory": 7},
+        ),
         ("token_classification", {}, "evaluate_entities", {}),
         ("relation_extraction", {}, "evaluate_relations", {}),
         ("multiple_choice", {}, "evaluate_choices", {}),
@@ -109,6 +113,8 @@ def test_evaluation_has_the_values_of_the_flags(flags, task, given, method, expe
     model, found = recorder(task, method, {"f1": 50.0})
     assert find_recipe(task).evaluate(model, ["rows"]) == {"f1": 50.0}
     wanted = {"self": None, "examples": ["rows"], "batch_size": 3, **expected}
+    if task == "coreference":  # A batch has one document.
+        wanted = {"documents": ["rows"], **expected}
     assert {name: found[name] for name in wanted} == wanted
 
 

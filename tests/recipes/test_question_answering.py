@@ -1,7 +1,6 @@
 """Runs of `train.py --task=question_answering`."""
 
 import os
-import shutil
 
 import pytest
 import tensorflow as tf
@@ -106,45 +105,3 @@ def test_unanswerable_questions_set_the_threshold(preset, tmp_path):
     assert scores["f1"] == pytest.approx(scores["best_f1"]) and scores["f1"] >= 50.0
     answerer = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "run")
     assert answerer.null_threshold == pytest.approx(scores["best_f1_thresh"])
-
-
-def test_mrqa_is_scored_with_all_answers(trained, tmp_path):
-    examples = squad.read([trained / "dev.json"])
-    lines = [{"header": {"dataset": "Test"}}]
-    columns = examples.ids, examples.questions, examples.contexts, examples.golds
-    for name, question, context, golds in zip(*columns):
-        place = context.index(golds[0])
-        spans = [{"text": golds[0], "char_spans": [[place, place + len(golds[0]) - 1]]}]
-        qa = {"qid": name, "question": question, "answers": ["other", *golds]}
-        lines.append({"context": context, "qas": [{**qa, "detected_answers": spans}]})
-    files.write_json_lines(tmp_path / "dev.jsonl", lines)
-    # The saved preset is the best one, so that SQuAD gave the same scores.
-    run_in_process(
-        TASK, f"--preset={trained / 'run'}", f"--eval_data={tmp_path / 'dev.jsonl'}",
-        f"--output={tmp_path / 'again'}", *SIZES,
-    )  # fmt: skip
-    again = files.read_json(tmp_path / "again" / "metrics.json")
-    final = files.read_json(trained / "metrics.json")
-    assert {name: final[name] for name in again} == again and again["f1"] > 90.0
-    assert not (tmp_path / "again" / "task.json").exists()
-
-
-def test_rows_of_huggingface_datasets_are_scored_by_character(trained, tmp_path):
-    context = "東京都庁舎"
-    answers = {"text": [context], "answer_start": [0]}
-    row = {"id": 17, "question": "who", "context": context, "answers": answers}
-    files.write_json_lines(tmp_path / "dev.jsonl", [row])
-    f1 = []
-    for flags in [[], ["--scores_by_character"]]:
-        run_in_process(
-            TASK, f"--preset={trained / 'run'}", f"--eval_data={tmp_path / 'dev.jsonl'}",
-            f"--predict_data={tmp_path / 'dev.jsonl'}", f"--predictions={tmp_path / 'answer.json'}",
-            f"--output={tmp_path / 'out'}", "--max_answer_length=2", *SIZES, *flags,
-        )  # fmt: skip
-        f1.append(files.read_json(tmp_path / "out" / "metrics.json")["f1"])
-        (answer,) = files.read_json(tmp_path / "answer.json").values()
-        shutil.rmtree(tmp_path / "out")
-        (tmp_path / "answer.json").unlink()
-        (tmp_path / "answer.nbest.json").unlink()
-    assert 1 <= len(answer) <= 2
-    assert f1 == [0.0, pytest.approx(100 * 2 * len(answer) / (len(answer) + 5))]

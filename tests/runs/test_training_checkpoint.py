@@ -243,25 +243,6 @@ def test_non_finite_loss_stops_training(tmp_path, value):
         np.testing.assert_array_equal(batch["y"], stream.batch(4)[1])
 
 
-@pytest.mark.parametrize(
-    ("data", "names"),
-    [
-        (({"a": X}, Y), ["x.a", "y"]),
-        (((X, X), Y), ["x.0", "x.1", "y"]),
-        ({"a": X, "b": Y}, ["x.a", "x.b"]),
-    ],
-)
-def test_batch_with_a_non_finite_loss_is_saved(tmp_path, data, names):
-    stream = Batches(data, BATCH_SIZE, seed=1)
-    checkpoint = ks.TrainingCheckpoint(str(tmp_path), 3, data=stream)
-    checkpoint.set_model(build())
-    checkpoint.set_params({"steps": 4})
-    with pytest.raises(FloatingPointError, match="its batch is in"):
-        checkpoint.on_train_batch_end(0, {"loss": np.nan})
-    with np.load(tmp_path / "bad-batch-step-1.npz") as batch:
-        assert sorted(batch) == names
-
-
 def test_non_finite_weights_are_not_written(tmp_path):
     class Spoil(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

@@ -97,22 +97,6 @@ def test_masked_arrays_of_any_type(model, kind):
 
 
 @ONCE
-def test_validation_split_holds_out_the_last_rows_and_shuffle_mixes_rows(model, expected):
-    history = fit(model, TEXTS, validation_split=0.3, validation_batch_size=2)
-    last = model.evaluate(TEXTS[7:], batch_size=2, verbose=0, return_dict=True)
-    assert history["val_loss"][0] == pytest.approx(last["loss"], rel=1e-5)
-    history = fit(model, TEXTS, batch_size=SIZE)
-    assert abs(history["mlm_loss"][0] - expected[1][0]) > 1e-4
-
-
-@ONCE
-def test_lone_surrogate_becomes_the_replacement_character(model):
-    clean, broken = ([f"{text} {mark}a" for text in TEXTS] for mark in ["\ufffd", "\ud800"])
-    losses = [model.evaluate(texts, verbose=0, steps=1) for texts in [clean, broken]]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
-
-
-@ONCE
 def test_strings_are_masked_without_tensorflow(model, monkeypatch):
     """Checks that masks are reproducible and new in each epoch."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)
