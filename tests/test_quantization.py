@@ -26,6 +26,7 @@ def quantized(model):
 @pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")  # It has no state.
 @pytest.mark.parametrize("mode, dtype", [("int8", "mixed_bfloat16"), ("int4", "float32")])
 def test_loaded_quantized_models_can_be_saved_and_copied(mode, dtype, tmp_path):
+    keras.utils.set_random_seed(0)  # Some weights exceed the limit for int4.
     model = pretrainer(dtype)
     before = outputs(model)
     model.quantize(mode)
