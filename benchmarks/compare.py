@@ -203,7 +203,7 @@ def run_all(stages, folder, minutes) -> set:
 
 
 def claim(folder, stage):
-    """Returns the lock of a stage, or `None` if another process has it."""
+    """Returns the lock of a stage, or `None` if another process holds it."""
     place, output = (os.path.join(folder, *part, stage.path) for part in [(".claims",), ()])
     os.makedirs(place, exist_ok=True)
     try:
