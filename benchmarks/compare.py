@@ -160,7 +160,8 @@ def check_stage(stage: Stage, folder: str) -> None:
         flags[0] = "--preset=."  # The preset of a run that has not begun.
     try:
         with flagsaver.flagsaver():
-            check_flags(parse_flags(["", *flags, f"--output={os.path.join(folder, 'unused')}"]))
+            output = os.path.join(folder, "unused")
+            check_flags(parse_flags(["compare.py", *flags, f"--output={output}"]))
     except ValueError as error:
         raise ValueError(f"{stage.path}: {error}") from None
 
@@ -169,14 +170,10 @@ def check_stage(stage: Stage, folder: str) -> None:
 def read_metrics(folder: str, stage: Stage) -> dict | None:
     """Returns the content of metrics.json, or `None` if the run is not finished."""
     try:
-        metrics, run = (
-            files.read_json(os.path.join(folder, stage.path, name))
-            for name in ["metrics.json", "run.json"]
-        )
+        metrics = files.read_json(os.path.join(folder, stage.path, "metrics.json"))
     except OSError:
         return None
-    # Interrupted runs also write metrics.json, with fewer steps.
-    return metrics if metrics.get("steps", 0) == (run["flags"].get("steps") or 0) else None
+    return None if metrics.get("interrupted") else metrics
 
 
 def run_all(stages, folder, minutes) -> set:

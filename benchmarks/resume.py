@@ -16,7 +16,6 @@ them in the background with checksums and syncs. The peer is `save_weights` of K
 """
 
 import argparse
-import csv
 import math
 import os
 import pathlib
@@ -31,6 +30,8 @@ import time
 
 import h5py
 import numpy as np
+
+from keras_spanbert import files
 
 TRAIN = pathlib.Path(__file__).parent.parent / "train.py"
 BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
@@ -147,20 +148,17 @@ class Run:
 def compare(uninterrupted, killed):
     """Returns the largest difference between the histories and weights of two runs."""
     largest = 0.0
-    histories = []
-    for run in [uninterrupted, killed]:
-        with open(run / "history.csv", newline="") as file:
-            histories.append(list(csv.DictReader(file)))
+    histories = [files.read_csv(run / "history.csv") for run in (uninterrupted, killed)]
     if len(histories[0]) != len(histories[1]):
         sys.exit(f"Rows of history: {len(histories[0])} and {len(histories[1])}")
     for mine, theirs in zip(*histories):
         for name in mine.keys() - TIMING:
-            largest = max(largest, abs(float(mine[name]) - float(theirs[name])))
+            largest = np.maximum(largest, abs(float(mine[name]) - float(theirs[name])))
     for path in uninterrupted.glob("*.weights.h5"):
         mine, theirs = weights(path), weights(killed / path.name)
         for name, array in mine.items():
             difference = np.abs(array - theirs[name].astype("float64"))
-            largest = max(largest, float(difference.max(initial=0.0)))
+            largest = np.maximum(largest, difference.max(initial=0.0))  # Keeps NaN.
     return largest
 
 

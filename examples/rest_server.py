@@ -59,7 +59,7 @@ def answer(predict, body):
     request = json.loads(body)
     if ("instances" in request) == ("inputs" in request):
         raise ValueError('A request must have either "instances" or "inputs"')
-    columns = request.get("inputs") or request["instances"]
+    columns = request["inputs" if "inputs" in request else "instances"]
     if "instances" in request and isinstance(columns[0], dict):
         columns = {name: [row[name] for row in columns] for name in columns[0]}
     if isinstance(columns, list):  # Models with one input call it "text".

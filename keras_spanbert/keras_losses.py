@@ -1,6 +1,6 @@
-"""Losses that are means over targets: a part of Keras's training that it keeps private.
+"""Losses that are means over targets. They use private parts of Keras's training.
 
-They may change with any release: `tests/test_keras_private.py` fails when they do.
+These may change with any release: `tests/tasks/test_weights.py` fails when they do.
 """
 
 import functools
@@ -174,7 +174,7 @@ class TargetLossModel:
         return rows * rate
 
     def count_targets(self, x, y=None, sample_weight=None) -> None:
-        """Counts the targets per row of the data of the next `fit`: see `divides_by_rows`."""
+        """Counts the targets per row, for this and later streams: see `divides_by_rows`."""
         if self.divides_by_rows and self.compiled and sample_weight is not None:
             weights = ops.convert_to_numpy(sample_weight)
             self._loss_tracker.targets_per_row.assign((weights > 0).sum() / len(weights))

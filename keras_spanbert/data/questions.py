@@ -1,7 +1,6 @@
 """Reads questions with contexts and answers: code that the readers of SQuAD and MRQA share."""
 
 import collections
-import logging
 import os
 from collections.abc import Callable
 
@@ -13,6 +12,7 @@ from keras_spanbert.data.examples import (
     check_label,
     check_not_empty,
     field,
+    warn_left_out,
 )
 
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
@@ -61,11 +61,7 @@ def read_questions(
                 continue
         rows.append((name, text, context, answer, golds))
     if misplaced:
-        logging.getLogger("keras_spanbert").warning(
-            "Left out %d questions whose answers are not at their positions, the first %s",
-            len(misplaced),
-            misplaced[0],
-        )
+        warn_left_out(misplaced, "question", "with an answer that is not at its position")
     return Examples(*map(list, zip(*check_not_empty(rows, paths, "questions"))))
 
 

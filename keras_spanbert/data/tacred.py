@@ -71,8 +71,8 @@ def _read_list(path):
         )
     if any(isinstance(value, dict) and "annotations" in value for value in values[:1]):
         raise ValueError(
-            f"{path}: Label Studio's export must be in JSON lines, such as `jq -c '.[]' {path} > "
-            "export.jsonl` writes. Received: a JSON list"
+            f"{path}: Label Studio's export must be in JSON lines. `jq -c '.[]' {path} > "
+            "export.jsonl` writes them. Received: a JSON list"
         )
     for number, value in enumerate(values):
         name = value.get("id") if isinstance(value, dict) else None

@@ -165,8 +165,7 @@ def read_tokenizer_file(path: str, lowercase: bool) -> tuple[list[str], dict[str
             f"`lowercase` (--lowercase) must be {theirs}, as in {path}. Received: {lowercase}"
         )
     added, _ = read_added_tokens(path, tokens)
-    known = set(tokens)
-    return tokens + [token for token in added if token not in known], added
+    return [*dict.fromkeys([*tokens, *added])], added
 
 
 def find_vocabulary(
@@ -185,9 +184,8 @@ def find_vocabulary(
         )
     # Added tokens do not show whether a model is cased.
     lowercase, notes = decide_lowercase(folder, tokens)
-    known = set(tokens)
     return {
-        "vocabulary": tokens + [token for token in added if token not in known],
+        "vocabulary": [*dict.fromkeys([*tokens, *added])],
         "added_tokens": added,
         "lowercase": lowercase,
         "notes": notes + added_notes,

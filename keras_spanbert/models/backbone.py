@@ -59,6 +59,7 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
+@keras.saving.register_keras_serializable(package="keras_spanbert")
 class _AddEmbeddings(keras.layers.Layer):
     """Adds embeddings, of which the first are those of tokens."""
 
@@ -71,7 +72,11 @@ class _AddEmbeddings(keras.layers.Layer):
             tokens = ops.where(is_token, tokens, ops.stop_gradient(tokens))
         return sum(others, tokens)
 
+    def get_config(self):  # Keras makes none for a layer with a dtype policy.
+        return super().get_config()
 
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
 class _TransformerEncoder(TransformerLayer):
     """A `TransformerLayer` with the class name that weight files use.
 

@@ -51,7 +51,8 @@ def kind_of(x) -> str:
     if isinstance(x, keras.utils.PyDataset):
         return "py_dataset"
     is_stream = isinstance(x, collections.abc.Iterator)
-    is_stream |= any(cls.__module__.startswith(("torch.utils", "grain")) for cls in type(x).__mro__)
+    packages = "torch.utils.", "grain."
+    is_stream |= any(f"{cls.__module__}.".startswith(packages) for cls in type(x).__mro__)
     return "stream" if is_stream else "rows"
 
 
@@ -314,8 +315,7 @@ class StringInputs:
                         "list of callbacks, to which `fit` adds them"
                     )
             else:
-                own = [cls() for cls in self.string_callbacks]
-                callbacks = [*keras.tree.flatten(callbacks or []), *own]
+                callbacks = [callbacks or [], *(cls() for cls in self.string_callbacks)]
             if validation_split and validation_data is None:
                 x, y, sample_weight, validation_data = _split(
                     kind, x, y, sample_weight, validation_split

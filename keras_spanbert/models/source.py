@@ -215,9 +215,9 @@ def open_source(
     if not os.path.exists(path):
         return Preset(path)  # keras-hub raises an error if it does not know the name.
     is_folder = os.path.isdir(path)
-    for name in os.listdir(path) if is_folder else [""]:
-        if os.path.isfile(file := os.path.join(path, name) if name else path):
-            files.open_binary(file).close()  # Refuses pointers of Git LFS.
+    paths = [os.path.join(path, name) for name in os.listdir(path)] if is_folder else [path]
+    for file in filter(os.path.isfile, paths):
+        files.open_binary(file).close()  # Refuses pointers of Git LFS.
     if not is_folder if is_fairseq else is_folder or path.endswith(_TORCH):
         return _open(path, given, num_heads, vocabulary)
     if path.endswith(_ARCHIVES):

@@ -210,11 +210,10 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         """
         return 0.0
 
-    @classmethod
-    def describe(cls, row: dict) -> str:
+    def describe(self, row: dict) -> str:
         """Returns the text that a run shows for a row of its history."""
-        name = cls.best_score
-        shown = [f"{cls.scores[name]} {row[name]:.2f}"] if name in row else []
+        name = self.best_score
+        shown = [f"{self.scores[name]} {row[name]:.2f}"] if name in row else []
         return "  ".join([f"loss {row['loss']:.3f}", *shown])
 
     def serving_function(self, **kwargs) -> tuple[Callable, list]:

@@ -34,7 +34,8 @@ def define_flags() -> None:
         "text_column",
         "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
         "classification expects words (--words_column) unless this flag is given. With it, and for "
-        "relation extraction, .jsonl files may be exports of doccano, Label Studio or Prodigy.",
+        "relation extraction, .jsonl files may be exports of doccano, Label Studio or Prodigy. "
+        "Token classification also reads Label Studio's .json and spaCy's .spacy.",
         default="text",
     )
     g.string(

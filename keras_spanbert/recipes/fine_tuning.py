@@ -31,6 +31,8 @@ def check(needs_predictions: bool = True) -> None:
     if is_missing or (FLAGS.predictions and not FLAGS.predict_data):
         mistake = "--predict_data and --predictions must be given together"
         refuse(mistake, "predict_data", "predictions")
+    if FLAGS.patience and not FLAGS.eval_data:
+        refuse("`--patience` needs --eval_data", "patience")
 
 
 def fine_tune(run: Run, recipe: Recipe) -> None:

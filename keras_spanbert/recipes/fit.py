@@ -175,6 +175,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
     metrics = {
         "steps": report.step,
         "seconds": round(report.seconds(), 1),
+        **({"interrupted": True} if interruption.signal else {}),
         **settings.metrics(report),
     }
     with exit_on_user_error(OSError):

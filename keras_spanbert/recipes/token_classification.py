@@ -10,8 +10,8 @@ from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-# Endings of files with named columns. Other files have one word per line.
 _EXPORTS = (".json", ".spacy")  # Label Studio's and spaCy's, which have texts.
+# Endings of files with named columns. Other files have one word per line.
 _TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines", *_EXPORTS)
 _TEXTS = (
     "If these are texts: training and evaluation need .jsonl files with --text_column, or .json or "

@@ -31,7 +31,7 @@ _PACKAGES = [
 class TrainingReport(keras.callbacks.Callback):
     """Shows progress, and writes a row of the CSV file `path` for each evaluation.
 
-    It replaces Keras's progress bar: call `fit` with `verbose=0`. The `task`, a model or its class,
+    It replaces Keras's progress bar: call `fit` with `verbose=0`. The `task` is the model, which
     says what to show and which score selects the best model. `evaluate` returns the scores of the
     model at the end of each epoch, and `save_best` is called if no earlier score is better.
     `tensorboard` is a folder for scalars of each row. With `patience`, training stops when this
@@ -43,7 +43,7 @@ class TrainingReport(keras.callbacks.Callback):
         path: str | None,
         total_steps: int,
         tokens_per_step: int,
-        task: SpanBertTask | type[SpanBertTask] = SpanBertTask,
+        task: SpanBertTask,
         cost: StepCost | None = None,
         tensorboard: str | None = None,
         evaluate: Callable[[], dict] | None = None,

@@ -19,6 +19,9 @@ from keras_spanbert.keras_private import (
 )
 from keras_spanbert.layers.sublayers import config_of
 
+# Names of Keras variables: "bias" also covers the heads' "output_bias".
+NOT_DECAYED = ["bias", "gamma", "beta"]
+
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -145,8 +148,7 @@ class AdamW(FusedUpdateMixin, backend_adamw()):
             global_clipnorm=global_clipnorm,
             **kwargs,
         )
-        # Names of Keras variables: "bias" also covers the heads' "output_bias".
-        self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+        self.exclude_from_weight_decay(var_names=NOT_DECAYED)
 
     def apply(self, grads, trainable_variables=None):
         """Updates the weights: see `keras.optimizers.Optimizer.apply`."""

@@ -11,6 +11,7 @@ from keras_spanbert.distribution import sum_over_replicas
 from keras_spanbert.keras_private import built_variables, current_rate, variable_index
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.training.optimizer import (
+    NOT_DECAYED,
     AdamW,
     bias_correction,
     check_rate,
@@ -19,8 +20,10 @@ from keras_spanbert.training.optimizer import (
     update_together,
 )
 
-_OPTIONS = ("use_ema", "ema_momentum", "ema_overwrite_frequency", "loss_scale_factor")
-_OPTIONS += ("gradient_accumulation_steps",)
+_OPTIONS = (
+    *("use_ema", "ema_momentum", "ema_overwrite_frequency"),
+    *("loss_scale_factor", "gradient_accumulation_steps"),
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -123,7 +126,7 @@ class TwoRateAdam(AdamW):
         """Creates the moments of variables."""
         if not self.built:
             heads = [variable for variable in variables if self.is_head(variable)]
-            self.exclude_from_weight_decay(heads, ["bias", "gamma", "beta"])
+            self.exclude_from_weight_decay(heads, NOT_DECAYED)  # Replaces the earlier call.
         super().build(variables)
 
     def apply(self, grads, trainable_variables=None):

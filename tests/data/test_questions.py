@@ -60,7 +60,7 @@ def test_answers_without_a_span_are_left_out(tmp_path, caplog):
     no_span = mrqa_question("2", detected_answers=[])
     path = write(tmp_path / "a.jsonl", mrqa_data(mrqa_question("1"), no_span))
     assert mrqa.read(path).ids == ["1"]
-    assert "Left out 1 questions" in caplog.text
+    assert "Left out 1 question " in caplog.text
     assert "(id 2): 'Bob' has no span" in caplog.text
     examples = mrqa.read(path, for_training=False)
     assert examples.golds == [["Bob", "Ann"]] * 2
@@ -145,8 +145,8 @@ def test_misplaced_answers_are_left_out(tmp_path, caplog, reader, question, data
     path = write(tmp_path / "a.json", data(question("1"), question("2", [("Bob", 24)])))
     assert reader.read(path).ids == ["1"]
     (record,) = caplog.records
-    message = f"Left out 1 questions whose answers are not at their positions, the first {path}, "
-    assert f"{message}{place} (id 2): '" in record.getMessage()
+    message = "Left out 1 question with an answer that is not at its position. The first is"
+    assert f"{message} {path}, {place} (id 2): '" in record.getMessage()
     assert reader.read(path, for_training=False).ids == ["1", "2"]
     message = r"at its place in the context. Received: .*\(id 2\): '.*' is not at character 24"
     with pytest.raises(ValueError, match=message):

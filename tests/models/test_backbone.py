@@ -153,3 +153,12 @@ def test_initialization_is_skipped_until_an_error():
         np.testing.assert_array_equal(draw((3, 5)), 0.0)
         raise KeyError
     assert np.abs(draw((3, 5))).max() > 0.0
+
+
+def test_parts_of_a_loaded_backbone_can_be_saved(tmp_path):
+    build().save_to_preset(tmp_path / "preset")
+    backbone = SpanBertBackbone.from_preset(str(tmp_path / "preset"))
+    part = keras.Model(backbone.input, backbone.transformer_layers[0].output)
+    part.save(tmp_path / "part.keras")
+    loaded = keras.models.load_model(tmp_path / "part.keras")
+    np.testing.assert_allclose(forward(loaded, inputs()), forward(part, inputs()), atol=1e-6)

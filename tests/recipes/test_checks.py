@@ -139,6 +139,7 @@ PAIRS = "--objectives=mlm,nsp"
         # Flags of a task.
         (TEXTS, ["--dataset=swag"], ["--dataset=swag", "sst-2"]),
         (TEXTS, ["--dataset=ax"], ["--dataset=ax", "with only --predict_data"]),
+        (TEXTS, ["--eval_data=", "--patience=2"], ["`--patience` needs --eval_data"]),
         (TEXTS, ["--dataset=rte", "--regression"], ["`--regression` must be left out"]),
         (TEXTS, ["--dataset=rte", "--multi_label"], ["`--multi_label` must be left out"]),
         (TEXTS, ["--dataset=rte", "--skip_label=-"], ["`--skip_label` must be left out"]),

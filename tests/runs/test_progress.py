@@ -8,8 +8,8 @@ import sys
 import keras
 import numpy as np
 import pytest
+from tiny_models import answerer
 
-import keras_spanbert as ks
 from keras_spanbert.runs import progress, reports
 
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
@@ -76,10 +76,9 @@ def check_progress(drawn, lines, columns, steps):
 
 def test_progress_of_scores_and_stopped_run_leaves_nothing(in_terminal):
     def fit(terminal):
-        class Task(ks.SpanBertQuestionAnswerer):
-            progress_labels = {name: name.upper() for name in ["mse", "mae"]}
-
-        report = reports.TrainingReport(None, 4, 10, Task, evaluate=lambda: {"f1": 7.0})
+        task = answerer()
+        task.progress_labels = {name: name.upper() for name in ["mse", "mae"]}
+        report = reports.TrainingReport(None, 4, 10, task, evaluate=lambda: {"f1": 7.0})
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse", metrics=["mse", "mae"])
         x, y = np.ones((8, 3)), np.ones((8, 1))

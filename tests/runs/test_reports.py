@@ -5,7 +5,8 @@ import json
 import re
 from types import SimpleNamespace
 
-import keras_spanbert as ks
+from tiny_models import answerer, pretrainer
+
 from keras_spanbert.runs import reports
 
 
@@ -33,7 +34,7 @@ def test_history_has_a_row_per_evaluation(tmp_path, capsys):
         tmp_path / "history.csv",
         total_steps=5,  # The last epoch is cut.
         tokens_per_step=10,
-        task=ks.SpanBertPretrainer,
+        task=pretrainer(),
     )
 
     class Model:
@@ -67,7 +68,7 @@ def test_progress_and_history_show_step_costs(tmp_path, capsys):
         def figures(self, since, steps):
             return {"step_ms": 91.3, "tflops_per_second": 0.07543, "peak_gb": 1.26}
 
-    report = reports.TrainingReport(tmp_path / "history.csv", 4, tokens_per_step=10, cost=Cost())
+    report = reports.TrainingReport(tmp_path / "history.csv", 4, 10, answerer(), cost=Cost())
     train(report, [{"loss": 2.0}])
     line = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(r"step 3/4  loss 2\.000  lr 3\.0e-04  [\d,]+ tokens/s  0:00 left", line)
@@ -82,7 +83,7 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
         tmp_path / "history.csv",
         total_steps=12,
         tokens_per_step=10,
-        task=ks.SpanBertQuestionAnswerer,
+        task=answerer(),
         evaluate=lambda: next(scores),
         save_best=lambda: saved.append(report.step),
     )
@@ -90,6 +91,6 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
     assert saved == [3, 6, 9] and report.best == {"f1": 30.0, "exact": 9.0, "best_step": 9}
     assert "loss 1.000  F1 30.00  lr" in capsys.readouterr().out
     assert [row["exact"] for row in read_rows(tmp_path)] == ["5.0", "9.0", "9.0", ""]
-    another = reports.TrainingReport(None, total_steps=12, tokens_per_step=10)
+    another = reports.TrainingReport(None, 12, 10, answerer())
     another.set_state(json.loads(json.dumps(report.get_state())))
     assert another.best == report.best and another.step == 12

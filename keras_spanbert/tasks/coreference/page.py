@@ -43,7 +43,8 @@ def draw_clusters(text: str, clusters: Sequence) -> str:
             if sure is not None:
                 title += f", linked to {m['antecedent']['text']}, {sure:.2f}"
             style = f"--hue:{137 * number % 360};--sure:{0.35 if sure is None else sure / 2:.2f}"
-            tag = f'<mark data-cluster="{number}" style="{style}" title="{html.escape(title)}">'
+            title = html.escape(replace_surrogates(title))
+            tag = f'<mark data-cluster="{number}" style="{style}" title="{title}">'
             starts[m["start"]].append((m["end"], tag))
             places |= {m["start"], m["end"]}
     pieces, is_open, at = [], [], 0

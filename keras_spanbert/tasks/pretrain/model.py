@@ -287,8 +287,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
             flops += 2 * hidden**2 + 4 * hidden
         return float(flops)
 
-    @classmethod
-    def describe(cls, row: dict) -> str:
+    def describe(self, row: dict) -> str:
         shown = {
             name: f"{name.upper()} {row[f'val_{name}_cross_entropy']:.3f}"
             for name in objectives.OBJECTIVES

@@ -52,6 +52,7 @@ def test_text_is_escaped(text):
     start = text.index("Ann")
     clusters = [[{"text": text[start:], "start": start, "end": len(text)}]]
     page = cluster_page(text, clusters, title=text)
+    page.encode()  # A file can be written.
     found = Marks(page)
     assert found.text.rstrip("\n") == text.replace("\ud800", "\ufffd") and len(found.marks) == 1
     assert page.count("<b>") == page.count("<!--") == 0 and page.count("</script>") == 1

@@ -128,3 +128,8 @@ def test_labels_in_bilou_give_whole_entities(tmp_path):
         rows = [{"words": row, "tags": found} for row, found in zip(words, given)]
         scores = model.evaluate_entities(rows)
         assert scores["f1"] == scores["accuracy"] == 100.0
+
+
+@pytest.mark.once
+def test_runs_show_the_f1_of_entities(trained):
+    assert trained.describe({"loss": 1.0, "f1": 50.0, "accuracy": 90.0}) == "loss 1.000  F1 50.00"
