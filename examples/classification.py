@@ -25,10 +25,17 @@ tagger = ks.SpanBertTextClassifier.from_preset(
     multi_label=True,
     dtype="float32",
 )
-texts = ["Cold soup in a dark room.", "A clean room.", "A fine soup.", "Thank you."]
+labels_of = {
+    "Good soup in a dark room.": ["food", "room"],
+    "A clean room.": ["room"],
+    "A dark room.": ["room"],
+    "A fine soup.": ["food"],
+    "Cold soup.": ["food"],
+    "Thank you.": [],
+}
 tagger.compile(ks.AdamW(2e-4))
-tagger.fit(texts, [["food", "room"], ["room"], ["food"], []], epochs=20, verbose=0)
-print([found["labels"] for found in tagger.classify(["A cold soup.", "A dark room."])])
+tagger.fit(list(labels_of), list(labels_of.values()), epochs=20, verbose=0)
+print([found["labels"] for found in tagger.classify(["A good soup.", "A cold room."])])
 
 # %% transformers
 ks.checkpoints.to_huggingface(classifier, "out/reviews_bert")

@@ -9,10 +9,24 @@ from collections.abc import Callable
 import keras
 from keras import ops
 from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.trainers.compile_utils import CompileLoss
 
 from keras_spanbert.distribution import mean_over_replicas
+
+
+def can_keep(value) -> bool:
+    """Whether a variable can keep a value of a step.
+
+    Own steps for JAX, as in Keras's guide, differentiate `compute_loss` without a scope that
+    returns the variables. They report the loss that they give to the metrics, a mean over steps.
+    """
+    if keras.backend.backend() != "jax" or in_stateless_scope():
+        return True
+    import jax
+
+    return not isinstance(value, jax.core.Tracer)
 
 
 class TargetMean(keras.metrics.Mean):
@@ -23,7 +37,8 @@ class TargetMean(keras.metrics.Mean):
 
     def add(self, mean, count) -> None:
         """Adds a batch with `count` targets."""
-        super().update_state(mean, sample_weight=count)
+        if can_keep(mean):
+            super().update_state(mean, sample_weight=count)
 
 
 class LossTracker(keras.metrics.Mean):
@@ -85,7 +100,7 @@ class TargetLosses(CompileLoss):
 
     def call(self, y_true, y_pred, sample_weight=None):
         loss = super().call(y_true, y_pred, sample_weight)
-        if loss is not None:
+        if loss is not None and can_keep(loss):
             self.tracker.last.assign(unscale_loss_for_distribution(loss))
         return loss
 
@@ -170,7 +185,8 @@ class TargetLossModel:
         known = ops.convert_to_tensor(variable)
         # Without known data, the first batch determines it, so that it is the same for all targets.
         rate = ops.where(known > 0, known, rate)
-        variable.assign(rate)
+        if can_keep(rate):
+            variable.assign(rate)
         return rows * rate
 
     def count_targets(self, x, y=None, sample_weight=None) -> None:

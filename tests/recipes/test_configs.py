@@ -37,7 +37,11 @@ def read_flags(name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_flags_of_each_recipe_are_valid(name):
-    data = "examples/data/stories_dev.jsonlines" if "coreference" in name else "README.md"
+    data = "README.md"
+    if "coreference" in name:
+        data = "examples/data/stories_dev.jsonlines"
+    elif name == "squad.cfg":
+        data = "examples/data/repairs_dev.json"
     flags = [f"--flagfile={ROOT / 'configs' / name}", f"--train_data={data}"]
     if any(flag.startswith("--task=") for flag in read_flags(name)):  # It fine-tunes.
         flags += ["--preset=hf://owner/name", f"--eval_data={data}"]

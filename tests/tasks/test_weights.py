@@ -222,6 +222,34 @@ def test_terms_of_the_user_are_in_the_loss():
         assert found == pytest.approx(losses[0], rel=1e-6)
 
 
+@pytest.mark.once("jax")
+@pytest.mark.parametrize("name", ["texts", "words", "pretraining"])
+def test_own_step_on_jax(name):
+    import jax
+
+    model, (x, y, weights) = build(name)
+    expected = model.evaluate(x, y, len(y), sample_weight=weights, verbose=0)[0]
+
+    def compute_loss(trained, fixed):
+        y_pred, fixed = model.stateless_call(trained, fixed, x, training=False)
+        return model.compute_loss(x, y, y_pred, weights), fixed
+
+    def step(trained, fixed):  # As in Keras's guide "Customizing what happens in `fit()` with JAX".
+        (loss, _), gradients = jax.value_and_grad(compute_loss, has_aux=True)(trained, fixed)
+        (metric,) = (metric for metric in model.metrics if metric.name == "loss")
+        kept = [variable.value for variable in metric.variables]
+        return metric.stateless_result(metric.stateless_update_state(kept, loss)), gradients
+
+    values = [
+        [v.value for v in each]
+        for each in (model.trainable_variables, model.non_trainable_variables)
+    ]
+    model.reset_metrics()
+    for _ in range(2):  # A value of the first call, which ended, would fail in the second.
+        loss, _ = jax.jit(step)(*values)
+        assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.once("torch")
 def test_class_weights_of_streams_are_refused_by_name():
     model = tiny_tasks.TASKS["texts"].build()
