@@ -91,7 +91,7 @@ def released_tensors(resolver):
 
 def train(resolver, peer, documents, args):
     """Times training steps of both on the same segments, different ones in each repeat."""
-    batches = resolver.batches(documents, max_segments=args.max_training_sentences).arrays
+    batches = resolver.batches(documents, is_training=True).arrays
     peer.eval()
     words = np.zeros((args.repeats, len(documents)))
     for i, document in enumerate(documents):

@@ -343,7 +343,7 @@ def coreference(case):
         "clusters": [[[start, start], [start + 2, start + 2]] for start in starts],
     }
     resolver.compile(jit_compile=case.jit_compile)
-    x, y = resolver.batches([document], max_segments=NUM_SEGMENTS).arrays.document(0, 0)
+    x, y = resolver.batches([document], is_training=True).arrays.document(0, 0)
     return resolver, (x, y, None)
 
 

@@ -80,7 +80,8 @@ def read(paths) -> list[dict]:
 
     Args:
         paths: string or list of strings. Files with JSON lines end in `.jsonlines`
-            or `.jsonl`, and the others in `.conll`, `_conll` or `.conllu`.
+            or `.jsonl`, and the others in `.conll`, `_conll` or `.conllu`. `.gz` can
+            follow.
 
     Returns:
         List of documents.
@@ -107,15 +108,16 @@ def read(paths) -> list[dict]:
     """
     documents = []
     for path in check_paths("paths", paths):
-        if os.fspath(path).lower().endswith(_JSONLINES):
+        name = os.fspath(path).lower().removesuffix(".gz")
+        if name.endswith(_JSONLINES):
             for place, document in read_json_lines(path):
                 document = _to_document(document, place)
                 check_document(document, place)
                 documents.append(document)
-        elif os.fspath(path).lower().endswith(_CONLL):
+        elif name.endswith(_CONLL):
             # The first line says whether this is CoNLL-2012 or CoNLL-U.
             first = next((line for _, line in read_lines(path) if line.strip()), "")
-            may_be_conllu = os.fspath(path).lower().endswith(".conllu") or is_conllu(first)
+            may_be_conllu = name.endswith(".conllu") or is_conllu(first)
             is_old = BEGIN.fullmatch(first) or not may_be_conllu
             documents.extend(read_conll(path) if is_old else read_conllu(path))
         else:

@@ -179,11 +179,10 @@ def build():
 
 def stream(resolver, documents):
     """Returns the stream of documents."""
-    segments = resolver.max_training_sentences
     found = format_count(len(documents), "document")
     log(f"{found}; cutting into segments of {FLAGS.sequence_length} tokens")
     return resolver.batches(
-        documents, FLAGS.batch_size, segments, shuffle=True, seed=FLAGS.seed, pad=True
+        documents, FLAGS.batch_size, is_training=True, shuffle=True, seed=FLAGS.seed, pad=True
     )
 
 
@@ -270,7 +269,7 @@ FORMATS = {
         _predict_documents,
         (".jsonlines", ".jsonl", ".conll"),
     ),
-    "texts": Format((".txt", ".txt.gz"), _read_texts, _predict_texts, (".jsonlines", ".jsonl")),
+    "texts": Format((".txt",), _read_texts, _predict_texts, (".jsonlines", ".jsonl")),
 }
 RECIPE = Recipe(
     define_flags=define_flags,

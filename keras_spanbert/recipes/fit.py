@@ -116,13 +116,13 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             for name, value in settings.files.items():
                 files.write_json(run.path(name), value)
             run.folder.publish()
-    trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
-    trained = f" ({trained:,} of them trained)" if FLAGS.lora_rank else ""
-    log(f"{model.count_params():,} parameters{trained}")
-    epochs = f"{float(steps / settings.steps_per_epoch):,.1f}".removesuffix(".0")
+    num_trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    of_them = f" ({num_trained:,} of them trained)" if FLAGS.lora_rank else ""
+    log(f"{model.count_params():,} parameters{of_them}")
+    num_passes = f"{float(steps / settings.steps_per_epoch):,.1f}".removesuffix(".0")
     rows = f"{FLAGS.batch_size} of {format_count(settings.num_examples, 'row')}"
-    unit = "epoch" if epochs == "1" else "epochs"
-    log(f"To train: {format_count(steps, 'step')}, each with {rows} ({epochs} {unit})")
+    unit = "epoch" if num_passes == "1" else "epochs"
+    log(f"To train: {format_count(steps, 'step')}, each with {rows} ({num_passes} {unit})")
 
     # === Fit ===
     with distribution.scope():
@@ -142,17 +142,18 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             report.record_start(logs)
         # Copy the reports first: a checkpoint must not be newer than the copied reports.
         copies = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: run.folder.publish())
-        epochs = 0 if report.is_out_of_patience() else -(-steps // eval_every)
+        # Keras calls the steps between two evaluations an epoch.
+        num_rounds = 0 if report.is_out_of_patience() else -(-steps // eval_every)
         callbacks = [report, copies, checkpoint, interruption]
         callbacks += [cls() for cls in model.string_callbacks]
         dataset = distribution.dataset(settings.stream)
         model.fit(
             wait.timed(dataset) if wait else dataset,
-            epochs=epochs,
+            epochs=num_rounds,
             steps_per_epoch=eval_every,
             validation_data=settings.validation,
             callbacks=Callbacks(
-                callbacks, add_history=True, model=model, epochs=epochs, steps=eval_every
+                callbacks, add_history=True, model=model, epochs=num_rounds, steps=eval_every
             ),
             shuffle=False,  # The dataset is already shuffled.
             verbose=0,  # The report shows progress.

@@ -53,6 +53,8 @@ def check() -> None:
     corpora.check()
     for name in ["export", "resume"]:
         checks.check_value(name, not FLAGS[name].value, "left out with --task=prepare")
+    if corpora.is_prepared("train_data"):
+        raise ValueError(f"--task=prepare needs text. Received: {FLAGS.train_data[0]}")
     if FLAGS.beam_runner:
         check_installed("apache_beam", f"--beam_runner={FLAGS.beam_runner}")
     if FLAGS.beam_runner == "DaskRunner":
@@ -112,8 +114,6 @@ def _is_preset(name):
 def run(run: Run) -> None:
     """Writes the prepared corpus into the folder of the run."""
     with exit_on_user_error(), contextlib.ExitStack() as stack:
-        if FLAGS.train_data and ks.data.prepared.is_prepared(FLAGS.train_data[0]):
-            raise ValueError(f"--task=prepare needs text. Received: {FLAGS.train_data[0]}")
         corpus, _ = corpora.open_corpora(must_hold_out=False)
         tokenizer = corpora.load_preset()[1] if FLAGS.preset else corpora.new_tokenizer(corpus)
         stop_on_signals("before the corpus was written", clean_up=True)

@@ -16,7 +16,7 @@ SHARED_GROUPS = ["Task", "Data", "Model", "Training"]
 class Format:
     """A format of a task's files, and the functions that read it and write --predictions in it."""
 
-    endings: tuple[str, ...]  # In lower case.
+    endings: tuple[str, ...]  # In lower case, without .gz.
     read: Callable
     write: Callable
     written: tuple[str, ...]  # The endings that --predictions may have.
@@ -26,11 +26,11 @@ def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
     """Returns the names of the formats of files, each with its last file."""
     found = {}
     for path in paths:
-        ends = path.lower().endswith
+        ends = path.lower().removesuffix(".gz").endswith
         name = next((n for n, f in formats.items() if ends(f.endings)), None)
         if name is None:
             known = ", ".join(ending for f in formats.values() for ending in f.endings)
-            raise ValueError(f"Files must end in {known}. Received: {path}")
+            raise ValueError(f"Files must end in {known}, optionally with .gz. Received: {path}")
         found[name] = path
     return found
 

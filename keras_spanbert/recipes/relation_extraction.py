@@ -199,8 +199,8 @@ def _write_columns(examples, found):
 
 # The values of --dataset, and the user's own tables.
 FORMATS = {
-    "tacred": Format((".json", ".json.gz"), _read_tacred, _write_dataset, (".txt", ".tsv")),
-    "semeval2010": Format((".txt", ".txt.gz"), _read_semeval, _write_dataset, (".txt", ".tsv")),
+    "tacred": Format((".json",), _read_tacred, _write_dataset, (".txt", ".tsv")),
+    "semeval2010": Format((".txt",), _read_semeval, _write_dataset, (".txt", ".tsv")),
     "columns": Format(tables.ENDINGS, _read_columns, _write_columns, columns.EXTENSIONS),
 }
 

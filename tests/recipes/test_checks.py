@@ -171,7 +171,7 @@ PAIRS = "--objectives=mlm,nsp"
         (CLUSTERS, ["--predict_data=a.txt,a.conll", "--predictions=b.jsonl"],
          ["must be of one kind", "a.conll"]),
         (CLUSTERS, ["--predict_data=*.txt", "--html=c.html"], ["one text", "2 files"]),
-        (CLUSTERS, ["--predict_data=preset"], ["must end in", ".txt.gz"]),
+        (CLUSTERS, ["--predict_data=preset"], ["must end in", ".txt"]),
     ],
 )  # fmt: skip
 def test_incompatible_flags_are_named(check_fails, task, flags, values):

@@ -139,20 +139,20 @@ def pad(inputs: dict, sizes: dict, xp=np) -> dict:
 class Documents:
     """The arrays of documents, all padded to the same shape, for `Batches`.
 
-    A document of more than `max_segments`, if not `None`, is cut to a run of that many, which the
-    seed, the epoch and the document determine.
+    In training, a document with more segments than the model's `max_training_sentences` is cut to a
+    run of that many, which the seed, the epoch and the document determine.
     """
 
-    def __init__(self, model, documents: list[dict], max_segments: int | None, seed: int):
+    def __init__(self, model, documents: list[dict], is_training: bool, seed: int):
         model.check_preprocessor()
         if not documents:
             raise ValueError("There must be at least one document. Received: none")
         self.model = model
         self.tensors = [model.preprocessor.tensors(document) for document in documents]
-        if max_segments is not None:  # In training.
+        if is_training:
             check_training_clusters(documents)
         self.has_labels = all("clusters" in document for document in documents)
-        self.max_segments = max_segments
+        self.max_segments = model.max_training_sentences if is_training else None
         self.seed = seed
         # Large enough for any run of segments.
         self.sizes = largest(

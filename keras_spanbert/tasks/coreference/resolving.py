@@ -314,7 +314,7 @@ class DocumentInputs:
         found = self.batches(
             x,
             batch_size or 1,
-            max_segments=self.max_training_sentences if is_training else None,
+            is_training=is_training,
             shuffle=is_training and shuffle,
             seed=random.randint(1, 10**9),
         )
@@ -324,13 +324,13 @@ class DocumentInputs:
         self,
         documents: list[dict],
         batch_size: int = 1,
-        max_segments: int | None = None,
+        is_training: bool = False,
         shuffle: bool = False,
         seed: int = 0,
         pad: bool = False,
     ) -> Batches:
         """Converts documents to batches of arrays: see `Documents` and `Batches`."""
-        rows = Documents(self, documents, max_segments, seed)
+        rows = Documents(self, documents, is_training, seed)
         return Batches(rows, batch_size, seed, whole_epochs=True, shuffle=shuffle, pad=pad)
 
     def predict_clusters(

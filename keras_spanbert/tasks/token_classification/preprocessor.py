@@ -33,7 +33,7 @@ from keras_spanbert.text.tokens import (
 )
 
 # The weight of labels that the user gave weight 0. A weight of 0 means that there is no label.
-NO_WEIGHT = np.float32(1e-30)
+LEAST_WEIGHT = np.float32(1e-30)
 
 Words = collections.namedtuple(
     "Words",
@@ -303,7 +303,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         weights = xp.asarray(is_label, dtype=np.float32)
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, texts, "text")
-            weights *= take(xp, xp.maximum(sample_weight, NO_WEIGHT), example)[:, None]
+            weights *= take(xp, xp.maximum(sample_weight, LEAST_WEIGHT), example)[:, None]
         return {name: windows[name] for name in SEQUENCES}, y, weights
 
     @accepts_datasets

@@ -55,7 +55,7 @@ def test_mentions_that_are_not_in_one_cluster_are_refused_in_training(
 @pytest.mark.once("torch")
 def test_each_epoch_uses_other_segments(build, document):
     model = build(max_training_sentences=2)
-    batches = model.batches([document], max_segments=2, seed=7)
+    batches = model.batches([document], is_training=True, seed=7)
     begins = []
     for epoch in range(12):
         x, y = batches.arrays.document(0, epoch)

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTo
 
 
 def test_steps_and_predictions_do_not_wait_for_each_span(build, document):
-    model = build()
+    model = build(max_training_sentences=4)
     many = {
         "doc_key": "nw/x",
         "sentences": document["sentences"] * 10,
@@ -16,7 +16,7 @@ def test_steps_and_predictions_do_not_wait_for_each_span(build, document):
         "clusters": document["clusters"],
     }
     model.compile()
-    (batch,) = [model.batches([many], max_segments=4).arrays.document(0, 0)]
+    (batch,) = [model.batches([many], is_training=True).arrays.document(0, 0)]
     model.train_on_batch(*batch)
     # The optimizer's kernel on CPUs reads the step of each weight. Spans are selected in rounds.
     waits = count_waits(lambda: model.train_on_batch(*batch))
