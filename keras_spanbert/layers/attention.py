@@ -13,50 +13,22 @@ from keras_spanbert.layers.softmax import softmax_backward, softmax_forward, wid
 
 
 def attend(query, key, value, padding_mask=None, dropout=None, training=None):
-    """Computes scaled dot-product attention.
+    """Computes scaled dot-product attention, float `[B, L, N, D]` to the same shape.
 
-    The scores are `query . key / sqrt(D)`. The softmax is over the tokens that
-    are not padding, and dropout is applied to its weights. A row that is all
-    padding gets the plain mean of its values. Padding tokens attend like other
-    tokens.
+    The softmax of `query . key / sqrt(D)` is over the tokens that are not padding: `padding_mask`,
+    int or bool `[B, L]`, is 0 there. A row that is all padding gets the plain mean of its values.
+    Padding tokens attend like other tokens. In training, `dropout`, a layer with a `rate`, is
+    applied to the weights. The implementation depends on the platform:
 
-    The implementation depends on the platform:
-
-    - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, if no dropout is
-      applied and the kernel supports the dtype and the shape. With dropout in 16
-      bits on NVIDIA GPUs, a kernel of this library, if `L` is a multiple of 128
-      and `D` is 32 or 64.
-    - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only
-      without dropout. On GPUs, dropout uses PyTorch's own random generator, as
-      Keras's `Dropout` does there.
-    - Otherwise: plain matrix products and a softmax in float32 or wider. Only
-      the weights, in the values' dtype, and the mask of dropout are kept for
-      the backward pass. With dropout in 16 bits on accelerators, JAX also keeps
-      the outputs.
-
-    `keras.config.disable_flash_attention()` selects the plain implementation
-    everywhere.
-
-    Args:
-        query, key, value: float `[B, L, N, D]`.
-        padding_mask: int or bool `[B, L]`, 0 for tokens that are not attended
-            to. Defaults to `None`, all ones.
-        dropout: layer with a `rate`, applied to the weights. Defaults to `None`.
-        training: bool. Whether to apply dropout. Defaults to `None`: no dropout.
-
-    Returns:
-        float `[B, L, N, D]`.
-
-    Example:
-    ```python
-    from keras_spanbert.layers.attention import attend
-
-    x = keras.random.normal((2, 5, 3, 4))
-    outputs = attend(x, x, x, padding_mask=np.ones((2, 5)))  # [2, 5, 3, 4]
-    ```
-
-    Reference:
-        [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2.1.
+    - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, if no dropout is applied and the
+      kernel supports the dtype and the shape. With dropout in 16 bits on NVIDIA GPUs, a kernel of
+      this library, if `L` is a multiple of 128 and `D` is 32 or 64.
+    - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only without dropout. On
+      GPUs, dropout uses PyTorch's own random generator, as Keras's `Dropout` does there.
+    - Otherwise, and everywhere after `keras.config.disable_flash_attention()`: plain matrix
+      products and a softmax in float32 or wider. Only the weights, in the values' dtype, and the
+      mask of dropout are kept for the backward pass. With dropout in 16 bits on accelerators, JAX
+      also keeps the outputs.
     """
     if dropout is not None and not (training and dropout.rate):
         dropout = None

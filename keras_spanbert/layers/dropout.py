@@ -14,52 +14,17 @@ _NUM_LEVELS = 2**16
 class Dropout(keras.layers.Dropout):
     """Keras's dropout, with faster random numbers on TPUs and NVIDIA GPUs with JAX.
 
-    Keras uses JAX's threefry generator, which takes about a hundred integer
-    operations per number. With JAX, this layer uses:
+    Keras uses JAX's threefry generator, which takes about a hundred integer operations per number.
+    With JAX, this layer uses 16 random bits per element and the exact inverse of the 16-bit keep
+    rate:
 
-    - On TPUs: 16 random bits per element from the hardware's generator. With
-      `keras.distribution`, each chip draws only for its own part of the tensor. The
-      same seed gives the same results on the same chips. One bool per element is
-      stored for the backward pass.
-    - On NVIDIA GPUs: a hash of the seed and the element's position, which takes two
-      operations per element. The same seed gives the same results on any number of
-      GPUs.
+    - On TPUs, bits of the hardware's generator. With `keras.distribution`, each chip draws only for
+      its own part of the tensor. The same seed gives the same results on the same chips.
+    - On NVIDIA GPUs, a hash of the seed and the element's position, which takes two operations. The
+      same seed gives the same results on any number of GPUs.
 
-    Both compare 16 bits with the rate, and scale the kept elements by the exact
-    inverse of the 16-bit keep rate, so the mean does not change.
-
-    On other platforms the layer draws as Keras does. The seed variable is the same
-    on all platforms, so files can be saved on one and loaded on another.
-
-    Args:
-        rate: float in [0, 1]. Fraction of the elements to drop.
-        noise_shape: see `keras.layers.Dropout`. If it is given, Keras's generator
-            is used on all platforms. Defaults to `None`.
-        seed: int. Defaults to `None`, a random seed.
-        model_axis: int. The axis that is sharded over the devices that share a
-            model (`keras.distribution.ModelParallel`), in addition to the batch
-            axis. Defaults to `None`: only the batch axis is sharded.
-        **kwargs: see `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: float tensor.
-        training: bool. Whether to apply dropout. Defaults to `False`.
-
-    Returns:
-        float tensor of the shape and dtype of `inputs`.
-
-    Raises:
-        ValueError: if `rate` is not in [0, 1].
-
-    Example:
-    ```python
-    from keras_spanbert.layers.dropout import Dropout
-
-    outputs = Dropout(0.1, seed=1)(np.ones((2, 5)), training=True)  # 0 or 1 / 0.9
-    ```
-
-    Reference:
-        [Srivastava et al. 2014](https://jmlr.org/papers/v15/srivastava14a.html).
+    With a `noise_shape`, and on other platforms, the layer draws as Keras does. `model_axis` is the
+    axis that `keras.distribution.ModelParallel` shards, in addition to the batch axis.
     """
 
     def __init__(

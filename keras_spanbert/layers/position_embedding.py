@@ -6,17 +6,7 @@ import keras_hub
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class PositionEmbedding(keras_hub.layers.PositionEmbedding):
-    """keras-hub's `PositionEmbedding`, whose gradient on GPUs with JAX is a matrix product.
-
-    The arguments are those of keras-hub's layer.
-
-    Example:
-    ```python
-    from keras_spanbert.layers.position_embedding import PositionEmbedding
-
-    outputs = PositionEmbedding(sequence_length=7)(np.zeros((2, 5, 3)))  # [2, 5, 3]
-    ```
-    """
+    """keras-hub's `PositionEmbedding`, whose gradient on GPUs with JAX is a matrix product."""
 
     def call(self, inputs, start_index=0, positions=None):
         if keras.backend.backend() != "jax" or positions is not None:

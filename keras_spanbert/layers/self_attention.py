@@ -13,41 +13,10 @@ from keras_spanbert.layers.sublayers import config_of
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SelfAttention(keras.layers.Layer):
-    """BERT's multi-head self attention.
+    """BERT's multi-head self attention: see `attention.attend`.
 
-    The softmax is always computed in float32 or wider. Without dropout, JAX (on TPUs
-    and GPUs) and PyTorch use a fused kernel that does not store the attention
-    weights. See `layers.attention.attend`.
-
-    Args:
-        num_heads: int. Number N of attention heads. It must divide H.
-        dropout: float. Dropout rate of the attention weights. Defaults to `0.0`.
-        kernel_initializer: initializer of all kernels. Defaults to
-            `"glorot_uniform"`.
-        **kwargs: see `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: float `[B, L, H]`.
-        padding_mask: int or bool `[B, L]`, 0 for tokens that are not attended
-            to. Defaults to `None`: all tokens are attended to.
-        training: bool. Whether to apply dropout to the attention weights.
-
-    Returns:
-        float `[B, L, H]`.
-
-    Raises:
-        ValueError: if `num_heads` does not divide H.
-
-    Example:
-    ```python
-    from keras_spanbert.layers.self_attention import SelfAttention
-
-    layer = SelfAttention(num_heads=4)
-    outputs = layer(np.random.rand(2, 5, 8), padding_mask=np.ones((2, 5)))  # [2, 5, 8]
-    ```
-
-    Reference:
-        [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2.
+    `num_heads` must divide H, and `dropout` is the rate of the attention weights. `padding_mask` is
+    0 for tokens that are not attended to, int or bool `[B, L]`.
     """
 
     def __init__(

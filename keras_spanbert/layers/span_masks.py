@@ -79,32 +79,22 @@ def span_masks(
     span_marks=None,
     unigram_stops=None,
 ):
-    """Masks spans of a batch of sequences.
+    """Masks spans of a batch of sequences. Returns the dict that `SpanMasking` returns.
 
     Args:
-        xp: `numpy` or `tensorflow.experimental.numpy`.
         token_ids: int32 `[B, L]`.
         maskable: bool `[B, L]`. False for special tokens and padding.
         continuation: bool `[B, L]`. True where a token continues a word.
         draws: float64 `[B, draws_per_sequence(K, M)]`, uniform in [0, 1). With
             `span_marks`, as many as `has_linguistic=True` gives.
-        mask_rate: float. Share of a sequence's maskable tokens to mask.
         max_predictions: int, M.
-        length_probabilities: float `[max words]`. See
-            `span_length_distribution`.
-        max_span_tokens: int. Offsets of this size or larger get no SBO target.
-        mask_token_id: int.
-        mask_token_rate: float. Share replaced by `mask_token_id`.
-        random_token_rate: float. Share replaced by random tokens.
-        replacement: "span" or "token", the unit that is replaced in one way.
+        length_probabilities: float `[max words]`. See `span_length_distribution`.
         span_marks: int32 `[B, L]`, see `SpanMasking`. If given, half of the
             candidates are linguistic spans. Defaults to `None`.
         unigram_stops: float64 `[V]`, ascending to 1. Cumulative distribution
             of the random tokens. Defaults to `None`: draw from the maskable
             tokens of the batch.
-
-    Returns:
-        The dict that `SpanMasking` returns.
+        The other arguments are those of `SpanMasking`.
     """
     M = max_predictions
     K = (draws.shape[1] - 1 - 2 * M) // (2 if span_marks is None else 4)

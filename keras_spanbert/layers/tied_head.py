@@ -19,8 +19,8 @@ from keras_spanbert.layers.sublayers import (
 class TiedHead(keras.layers.Layer):
     """A head whose output projection can be tied to the model's token embedding.
 
-    The arguments and errors are those of `MaskedLMHead`. A head that is created from a config finds
-    its embedding by name when it is first called in a functional model, among the layers that
+    The arguments and errors are those of `SpanBoundaryHead`. A head that is created from a config
+    finds its embedding by name when it is first called in a functional model, among the layers that
     compute its inputs.
     """
 

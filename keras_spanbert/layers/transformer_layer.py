@@ -16,48 +16,14 @@ from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
 class TransformerLayer(keras.layers.Layer):
     """A transformer layer with layer normalization after the residual connections.
 
-    `h = LayerNorm(x + Dropout(SelfAttention(x)))`, and
+    `h = LayerNorm(x + Dropout(SelfAttention(x)))`, float `[B, L, H]`, and
     `y = LayerNorm(h + Dropout(W2 activation(W1 h + b1) + b2))`.
 
-    Args:
-        intermediate_dim: int. Size of the feedforward network's inner layer.
-        num_heads: int. Number of attention heads. It must divide H.
-        dropout: float. Rate after the attention and the feedforward network.
-            Defaults to `0.0`.
-        attention_dropout: float. Rate on the attention weights. Fused kernels
-            may need `0`: see `layers.attention`. Defaults to `0.0`.
-        activation: activation of the feedforward network. Defaults to `"gelu"`,
-            the exact (erf) GELU.
-        layer_norm_epsilon: float. Defaults to `1e-12`.
-        kernel_initializer: initializer of all kernels. Defaults to
-            `"glorot_uniform"`.
-        rematerialize: bool. Whether to recompute the activations in the
-            backward pass instead of keeping them. This takes more time and much
-            less memory. Defaults to `False`.
-        **kwargs: see `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: float `[B, L, H]`.
-        padding_mask: int or bool `[B, L]`, 0 for tokens that are not attended
-            to. Defaults to `None`, all ones.
-        training: bool. Whether to apply dropout.
-
-    Returns:
-        float `[B, L, H]`.
-
-    Raises:
-        ValueError: if `num_heads` does not divide H.
-
-    Example:
-    ```python
-    from keras_spanbert.layers.transformer_layer import TransformerLayer
-
-    layer = TransformerLayer(intermediate_dim=32, num_heads=4)
-    outputs = layer(np.random.rand(2, 5, 8), padding_mask=np.ones((2, 5)))  # [2, 5, 8]
-    ```
-
-    Reference:
-        [Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section 3.
+    `padding_mask`, int or bool `[B, L]`, is 0 for tokens that are not attended to. `dropout` is the
+    rate after the attention and the feedforward network, and `attention_dropout` that of the
+    attention weights: fused kernels may need 0, see `attention.attend`. If the layer
+    `rematerialize`s, it computes activations again in the backward pass, which takes more time and
+    much less memory.
     """
 
     def __init__(

@@ -8,31 +8,18 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=None, axis=-1):
-    """Computes the cross-entropy (nats) of labels, in float32 or a wider dtype.
+    """Computes the cross-entropy (nats) of labels int `[...]`, in float32 or a wider dtype.
 
-    Each backend computes the loss of logits in the way that is fastest there:
+    The arguments are those of `keras.losses.sparse_categorical_crossentropy`. Each backend computes
+    the loss of logits in the way that is fastest there:
 
-    - PyTorch: Keras's function on a matrix of rows. With more axes, Keras would move
-      the class axis to second place, which takes 2.5 times as long.
+    - PyTorch: Keras's function on a matrix of rows. With more axes, Keras would move the class axis
+      to second place, which takes 2.5 times as long.
     - TensorFlow: basic operations, because TensorFlow's own kernel is slower on CPUs.
-    - JAX: basic operations on logits with all their axes. To make `[B, M, V]` a matrix,
-      a TPU would copy the logits if M is not a multiple of 8. The label's logit is
-      found with a mask and a sum: if the vocabulary is split over devices, they
-      exchange only sums. To gather it by index, they would exchange the logits.
-
-    Args:
-        y_true: int `[...]`. The labels.
-        y_pred: float `[..., V]`.
-        from_logits, ignore_class, axis: see
-            `keras.losses.sparse_categorical_crossentropy`.
-
-    Returns:
-        `[...]`.
-
-    Example:
-    ```python
-    sparse_crossentropy(np.array([[3, 0]]), logits, from_logits=True)  # [1, 2]
-    ```
+    - JAX: basic operations on logits with all their axes. To make `[B, M, V]` a matrix, a TPU would
+      copy the logits if M is not a multiple of 8. The label's logit is found with a mask and a sum:
+      if the vocabulary is split over devices, they exchange only sums. To gather it by index, they
+      would exchange the logits.
     """
     if keras.backend.standardize_dtype(y_pred.dtype) in ("bfloat16", "float16"):
         y_pred = ops.cast(y_pred, "float32")
@@ -76,19 +63,10 @@ class _WeightedMean:
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCrossentropy):
-    """Computes the cross-entropy (nats) of labels: the sum of weight x loss over their number.
+    """The cross-entropy (nats) of labels: the sum of weight x loss over their number.
 
-    A label of weight 0 counts in that number. A padded label does not: its output has a
-    Keras mask that is false there, which a task of this library sets.
-
-    Args:
-        **kwargs: see `keras.losses.SparseCategoricalCrossentropy`.
-
-    Example:
-    ```python
-    loss = WeightedMeanCrossentropy(from_logits=True)
-    loss([3, 0], logits, sample_weight=[1.0, 0.0])  # Half of the loss of the first row.
-    ```
+    A label of weight 0 counts in that number. A padded label does not: its output has a Keras mask
+    that is false there, which a task of this library sets.
     """
 
     def __init__(self, **kwargs):
@@ -98,37 +76,12 @@ class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCros
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanBinaryCrossentropy(_WeightedMean, keras.losses.BinaryCrossentropy):
-    """Computes the binary cross-entropy (nats): the sum of weight x loss over the number of rows.
-
-    The loss of a row is the mean over its classes. For rows of weight 0, and padding, see
-    `WeightedMeanCrossentropy`.
-
-    Args:
-        **kwargs: see `keras.losses.BinaryCrossentropy`.
-
-    Example:
-    ```python
-    loss = WeightedMeanBinaryCrossentropy(from_logits=True)
-    loss([[1, 0, 1], [0, 0, 0]], logits, sample_weight=[1.0, 0.5])
-    ```
-    """
+    """The binary cross-entropy (nats), the mean over classes: see `WeightedMeanCrossentropy`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class WeightedMeanSquaredError(_WeightedMean, keras.losses.MeanSquaredError):
-    """Computes the squared error: the sum of weight x error over the number of rows.
-
-    For rows of weight 0, and padding, see `WeightedMeanCrossentropy`.
-
-    Args:
-        **kwargs: see `keras.losses.MeanSquaredError`.
-
-    Example:
-    ```python
-    loss = WeightedMeanSquaredError()
-    loss([[1.0], [2.0]], [[1.5], [9.0]], sample_weight=[1.0, 0.0])  # 0.125
-    ```
-    """
+    """The squared error: the sum of weight x error over the number of rows."""
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

@@ -80,33 +80,15 @@ def map_in_chunks(function, arrays: list, chunk_size: int, training):
 def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width: int):
     """Selects the best spans so that no two of them cross.
 
-    Spans are visited by descending score, and equal scores in the order of the
-    candidates. A span is kept unless it crosses one that is already kept. Two spans
-    cross if they overlap and neither contains the other.
+    Spans are visited by descending score, and equal scores in the order of the candidates. A span
+    is kept unless it crosses one that is already kept. Two spans cross if they overlap and neither
+    contains the other. `scores` float and `starts`, `ends` int are `[B, N]`, ends included, sorted
+    by start and end. A span that ends before its start is padding. `top_span_mask` int `[B, K]` is
+    1 for each span to keep.
 
-    A loop over N candidates would be slow in a TensorFlow graph and in PyTorch,
-    and the host cannot run it in the middle of a compiled step. Candidates are
-    therefore settled in rounds. Each round keeps the spans whose score is higher
-    than those of all undecided spans that cross them, and drops the spans that
-    cross a kept one. The result is the same. Few rounds are needed (2 to 9 in
-    documents of a thousand tokens), because chains of spans that wait for one
-    another are short. The spans that cross a span form two rectangles in the grid
-    of starts and widths, and their maxima are cumulative maxima.
-
-    Args:
-        scores: float `[B, N]`.
-        starts, ends: int `[B, N]`, ends included, sorted by start and end. A span
-            that ends before its start is padding.
-        top_span_mask: int `[B, K]`, 1 for each span to keep.
-
-    Returns:
-        int32 `[B, K]`, indices of candidates in ascending order. If fewer spans
-        are kept than requested, or the mask is 0, the remaining places at the
-        end have the index of the first span that is kept, or 0 if none is.
-
-    Reference:
-        Blelloch, Fineman and Shun 2012, "Greedy sequential maximal independent
-        set and matching are parallel on average".
+    Returns int32 `[B, K]`, indices of candidates in ascending order. If fewer spans are kept than
+    requested, or the mask is 0, the remaining places at the end have the index of the first span
+    that is kept, or 0 if none is.
     """
     num_documents, num_candidates = ops.shape(scores)
     num_top = ops.shape(top_span_mask)[1]
@@ -323,20 +305,8 @@ class SpanWidths(WeightedLayer):
 class SpanHeads(WeightedLayer):
     """Computes the attended head of every span: the softmax-weighted mean of its tokens.
 
-    A span starts in one block of W tokens and ends in that block or the next. All
-    spans of a block therefore need only one small matrix product with two blocks
-    of tokens. Memory is that of the result, and no weights are computed between a
-    span and the rest of the document.
-
-    Args:
-        hidden_dim: int, H.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        tokens: float `[B, T, H]`. W must divide T.
-
-    Returns:
-        float `[B, T * W, H]`. Row `start * W + width - 1` is the head of a span.
+    `tokens` are float `[B, T, H]`, and W must divide T. Returns float `[B, T * W, H]`. Row `start *
+    W + width - 1` is the head of a span.
     """
 
     has_dropout = False

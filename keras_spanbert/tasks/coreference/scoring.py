@@ -64,23 +64,10 @@ def feature_rows(settings: dict) -> dict[str, int]:
 
 
 class FeedForward(WeightedLayer):
-    """A feed-forward network with one output, whose input is passed in pieces.
+    """A feed-forward network with one output, whose input is passed in pieces of `sizes`.
 
-    The first product of a concatenation is the sum of the products of its
-    pieces. A piece that many inputs share, such as a span in all its pairs, is
-    multiplied once. Combine pieces that no inputs share, because each product
-    makes an array as large as the hidden layer's.
-
-    Args:
-        sizes: list of ints, the sizes of the input's pieces. Pieces of size 0 are
-            skipped.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        projected: float `[..., ffnn_size]`, the sum of `project` of all pieces.
-
-    Returns:
-        float32 `[...]`.
+    Pieces of size 0 are skipped. `call` takes float `[..., ffnn_size]`, the sum of `project` of all
+    pieces, and returns float32 `[...]`.
     """
 
     def __init__(self, sizes, **kwargs):
@@ -116,21 +103,10 @@ class FeedForward(WeightedLayer):
 class MentionScorer(WeightedLayer):
     """Scores all candidates, and selects the spans that are kept with their values.
 
-    A span's embedding is its start, its end, and optionally its width and its head.
-
-    Args:
-        hidden_dim: int, H.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        inputs: dict of the model's inputs, without those of the encoder.
-        tokens: float `[B, T, H]`.
-        widths: float `[B, N, F]` of `SpanWidths`, or `None`.
-        heads: float `[B, T * W, H]` of `SpanHeads`, or `None`.
-
-    Returns:
-        `(scores, top_spans, spans)`: float32 `[B, N]`; int32 `[B, K]`, indices of
-        candidates; and a dict of spans, see the module.
+    A span's embedding is its start, its end, and optionally its width and its head. `tokens` are
+    float `[B, T, H]`, `widths` `[B, N, F]` those of `SpanWidths` and `heads` `[B, T * W, H]` of
+    `SpanHeads`. Returns scores float32 `[B, N]`, int32 `[B, K]`, indices of candidates, and the
+    spans.
     """
 
     def __init__(self, hidden_dim: int, **kwargs):
@@ -213,18 +189,9 @@ class MentionScorer(WeightedLayer):
 class CoarseScorer(WeightedLayer):
     """Selects the possible antecedents of each span with a cheap score of all pairs.
 
-    Args:
-        embedding_dim: int, D.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        spans: dict, see the module. K is at least A.
-        memory: dict, or `None`.
-
-    Returns:
-        `(antecedents, scores)`, int32 and float32 `[B, K, A]`: indices into the
-        M spans in memory followed by the K spans, and the scores of the pairs, -inf
-        for missing antecedents.
+    K must be at least A. Returns antecedents and scores, int32 and float32 `[B, K, A]`: indices
+    into the M spans in memory followed by the K spans, and the scores of the pairs, -inf for
+    missing ones.
     """
 
     def __init__(self, embedding_dim: int, **kwargs):
@@ -287,23 +254,10 @@ def _embeddings_at_level(embeddings, memory, level):
 class FineScorer(WeightedLayer):
     """Scores pairs with a network of both spans and the features of the pair.
 
-    With a depth of more than 1, a span's embedding is then mixed with those of
-    its likely antecedents, and pairs are scored again.
-
-    Args:
-        embedding_dim: int, D.
-        **kwargs: see `WeightedLayer`.
-
-    Call arguments:
-        spans: dict, see the module.
-        antecedents: int32 `[B, K, A]`.
-        coarse_scores: float32 `[B, K, A]`.
-        genre: int32 `[B]`.
-        memory: dict, or `None`.
-
-    Returns:
-        `(scores, embeddings)`, float32 `[B, K, A]`, and float
-        `[B, K, coref_depth, D]`, the embeddings used each time.
+    With a depth of more than 1, a span's embedding is then mixed with those of its likely
+    antecedents, and pairs are scored again. Takes the results of `CoarseScorer` and `genre`, int32
+    `[B]`. Returns scores float32 `[B, K, A]`, and the embeddings used each time, float `[B, K,
+    coref_depth, D]`.
     """
 
     def __init__(self, embedding_dim: int, **kwargs):

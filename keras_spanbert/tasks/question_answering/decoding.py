@@ -46,38 +46,22 @@ def decode(
     max_answer_length: int = 30,
     null_threshold: float | None = None,
 ) -> tuple[list, np.ndarray]:
-    """Returns the best answers to each question over all of its windows.
+    """Returns the best answers to each question over all of its windows, and their null scores.
 
-    A window's candidates pair its `n_best` highest starts and ends. Both must be
-    inside the context, the end must follow the start by less than
-    `max_answer_length` tokens, and the window must be the one that shows the start
-    with the most context. If a question has no candidate, its highest starts and
-    ends inside the context are used. If these starts all come after these ends, the
-    question has no answer. Candidates of all windows are ranked by the sum of both
-    logits, and the best of equal texts is kept. A candidate's score is its softmax
-    probability among the `n_best` of its question. With a threshold, no answer is one
-    of them.
+    A window's candidates pair its `n_best` highest starts and ends. Both must be inside the
+    context, the end must follow the start by less than `max_answer_length` tokens, and the window
+    must be the one that shows the start with the most context. If a question has no candidate, its
+    highest starts and ends inside the context are used. If these starts all come after these ends,
+    the question has no answer. Candidates of all windows are ranked by the sum of both logits, and
+    the best of equal texts is kept. A candidate's score is its softmax probability among the
+    `n_best` of its question. With `null_threshold`, no answer is one of them, and is the best if
+    its logits, at `[CLS]`, exceed those of the best answer by more than the threshold. This is the
+    decoding of the released script.
 
-    Args:
-        start_logits: float `[W, L]`.
-        end_logits: float `[W, L]`.
-        windows: dict, from `SpanBertQuestionAnswererPreprocessor.windows`.
-        contexts: list of strings, one per question.
-        n_best: int. Defaults to `20`.
-        max_answer_length: int, in tokens. Defaults to `30`.
-        null_threshold: float. A question has no answer if the logits of no
-            answer, at `[CLS]`, exceed those of the best answer by more than this.
-            Defaults to `None`: always an answer, if the context has one.
-
-    Returns:
-        `(answers, null_scores)`: for each question a list of up to `n_best`
-        `{"answer", "score", "start", "end"}`, best first, with positions in
-        characters, -1 for no answer; and float64, the lead of no answer over the
-        best answer.
-
-    Reference:
-        The decoding of the released script for [Devlin et al.
-        2019](https://arxiv.org/abs/1810.04805), sections 4.2 and 4.3.
+    Logits are float `[W, L]`, `windows` those of `SpanBertQuestionAnswererPreprocessor.windows`,
+    and `contexts` one string per question. An answer is `{"answer", "score", "start", "end"}`, with
+    positions in characters, -1 for no answer. The null scores, float64 `[Q]`, are the lead of no
+    answer over the best answer.
     """
     num_questions = len(contexts)
     example = windows["example_index"]
