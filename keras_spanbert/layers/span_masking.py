@@ -23,11 +23,7 @@ from keras_spanbert.layers.masking_schemes import (
     length_probabilities,
     unigram_stops,
 )
-from keras_spanbert.layers.stateless_random import (
-    check_draws,
-    row_uniform,
-    uniform,
-)
+from keras_spanbert.layers.stateless_random import check_draws, row_uniform, uniform
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.layers.token_layer import TokenLayer
 

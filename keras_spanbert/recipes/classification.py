@@ -6,11 +6,7 @@ import os
 import keras_spanbert as ks
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import (
-    check_value,
-    format_flags,
-    refuse,
-)
+from keras_spanbert.recipes.checks import check_value, format_flags, refuse
 from keras_spanbert.recipes.flags import FLAGS, Group
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log

@@ -35,13 +35,9 @@ def define_flags() -> None:
         "document is cropped to this many at a random position. Default: 3.",
     )
     g.integer("max_span_width", "Largest number of tokens per mention. Default: 30.")
+    g.integer("max_top_antecedents", "Number of candidate antecedents per mention. Default: 50.")
     g.integer(
-        "max_top_antecedents",
-        "Number of candidate antecedents per mention. Default: 50.",
-    )
-    g.integer(
-        "ffnn_size",
-        "Number of units in each hidden layer of the scoring networks. Default: 3000.",
+        "ffnn_size", "Number of units in each hidden layer of the scoring networks. Default: 3000."
     )
     g.integer(
         "coref_depth",

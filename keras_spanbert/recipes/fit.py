@@ -4,7 +4,6 @@ import builtins
 import contextlib
 import dataclasses
 import hashlib
-import logging
 import math
 import re
 import shlex
@@ -129,7 +128,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         model.compile(
             optimizer,
             steps_per_execution=FLAGS.steps_per_execution,
-            jit_compile=jit_compile(),
+            jit_compile={"auto": "auto", "true": True, "false": False}[FLAGS.jit_compile],
         )
         if isinstance(settings.stream.arrays, tuple):
             model.count_targets(*settings.stream.arrays)
@@ -246,24 +245,6 @@ def _optimizer(distribution, settings, steps):
 def accumulated_steps() -> int | None:
     """Returns the number of batches per update for a Keras optimizer, `None` for one."""
     return FLAGS.gradient_accumulation if FLAGS.gradient_accumulation > 1 else None
-
-
-def jit_compile() -> bool | str:
-    """Returns the argument of `compile` for --jit_compile. Warns if PyTorch has no compiler."""
-    value = {"auto": "auto", "true": True, "false": False}[FLAGS.jit_compile]
-    if value is True and keras.backend.backend() == "torch":
-        import torch
-
-        try:
-            torch.compile(lambda x: x + 1)(torch.ones(2))
-        except Exception as error:  # It depends on what is missing.
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            logging.getLogger("keras_spanbert").warning(
-                "--jit_compile=true does not work on this machine (%s). Steps are not compiled",
-                reason,
-            )
-            return False
-    return value
 
 
 def _checkpoint(run, settings, report):

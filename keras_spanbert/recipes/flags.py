@@ -92,14 +92,10 @@ class _PathsParser(flags.ListParser):
         return list(map(expand_home, super().parse(argument)))
 
 
-def _define_path(name, default, about, **kwargs):
-    serializer = flags.ArgumentSerializer()
-    flags.DEFINE(_PathParser(), name, default, about, serializer=serializer, **kwargs)
-
-
-def _define_paths(name, default, about, **kwargs):
-    serializer = flags.CsvListSerializer(",")
-    flags.DEFINE(_PathsParser(), name, default, about, serializer=serializer, **kwargs)
+_define_path = functools.partial(flags.DEFINE, _PathParser(), serializer=flags.ArgumentSerializer())
+_define_paths = functools.partial(
+    flags.DEFINE, _PathsParser(), serializer=flags.CsvListSerializer(",")
+)
 
 
 class Group:

@@ -6,9 +6,8 @@ import keras_spanbert as ks
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.terminal import log
+from keras_spanbert.tasks.pretrain.objectives import OBJECTIVES, choices
 from keras_spanbert.wording import format_count
-
-_OBJECTIVES = ["mlm", "sbo", "nsp"]
 
 
 def define_flags() -> None:
@@ -103,7 +102,7 @@ def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):
 def check() -> None:
     """Checks these flags. Raises `ValueError` if one is wrong."""
     names = FLAGS.objectives
-    is_right = "mlm" in names and len(set(names)) == len(names) and set(names) <= set(_OBJECTIVES)
+    is_right = "mlm" in names and len(set(names)) == len(names) and set(names) <= set(OBJECTIVES)
     checks.check_value("objectives", is_right, "mlm, alone or with sbo, nsp or both")
     if not FLAGS.preset or FLAGS["objectives"].present:
         _check_weights()
@@ -128,15 +127,11 @@ def arguments() -> dict[str, bool]:
     """Returns the model's arguments that choose objectives. With a preset, only given ones."""
     if FLAGS.preset and not FLAGS["objectives"].present:
         return {}
-    from keras_spanbert.tasks.pretrain.objectives import choices
-
     return choices(FLAGS.objectives)
 
 
 def preprocessor_arguments(model) -> dict[str, bool]:
     """Returns the preprocessor's arguments for the model's objectives, and updates the flags."""
-    from keras_spanbert.tasks.pretrain.objectives import choices
-
     model.sbo_weight, model.nsp_weight = FLAGS.sbo_weight, FLAGS.nsp_weight
     set_flags(objectives=list(model.objectives))
     check()

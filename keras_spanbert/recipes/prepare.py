@@ -21,8 +21,7 @@ from keras_spanbert.wording import format_count
 def define_flags() -> None:
     """Defines the flags of this file."""
     g = Group(
-        "Prepare",
-        "only for --task=prepare, which also uses the flags under Pretraining data.",
+        "Prepare", "only for --task=prepare, which also uses the flags under Pretraining data."
     )
     g.integer(
         "shards",

@@ -4,11 +4,7 @@ import keras_spanbert as ks
 from keras_spanbert.data import tables
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import (
-    INPUTS,
-    check_value,
-    matching_files,
-)
+from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
 from keras_spanbert.recipes.recipe import Format, Recipe, formats_of
 from keras_spanbert.recipes.terminal import exit_on_user_error, log

@@ -257,7 +257,5 @@ def define_flags() -> None:
         default=500,
     )
     g.integer(
-        "keep_checkpoints",
-        "Number of checkpoints to keep. Older ones are deleted.",
-        default=3,
+        "keep_checkpoints", "Number of checkpoints to keep. Older ones are deleted.", default=3
     )

@@ -46,3 +46,27 @@ def test_forward_pass_is_one_graph(attention_dropout, has_heads):
     assert len(graphs) == 1
     keras.tree.flatten(outputs)[0].sum().backward()
     assert all(v.value.grad is not None for v in backbone.trainable_variables)
+
+
+def test_layers_are_not_compiled_without_a_compiler(monkeypatch, caplog):
+    import torch
+
+    from keras_spanbert.layers import torch_layers
+
+    def no_compiler(function, **kwargs):
+        raise RuntimeError("no C++ compiler")
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    monkeypatch.setattr(torch_layers, "_failures", set())
+    model = ks.SpanBertBackbone(
+        23, num_layers=2, num_heads=2, hidden_dim=6, intermediate_dim=10, dropout=0.0
+    )
+    inputs = {name: batch(1)[name] for name in ["token_ids", "segment_ids", "padding_mask"]}
+    expected = model(inputs, training=True)
+    for layer in model.transformer_layers:
+        layer.compiles = True
+    outputs = model(inputs, training=True)
+    np.testing.assert_array_equal(outputs.detach(), expected.detach())
+    [warning] = [record for record in caplog.records if record.name == "keras_spanbert"]
+    assert "cannot compile the layers here" in warning.getMessage()
+    assert "RuntimeError: no C++ compiler" in warning.getMessage()

@@ -1,13 +1,11 @@
 """Values that recipes derive from flags and data."""
 
-import functools
 import inspect
 import json
 import types
 
 import keras
 import pytest
-from absl.testing import flagsaver
 from small_runs import start
 from train_script import run_in_process
 
@@ -27,31 +25,7 @@ from keras_spanbert.recipes import (
 )
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.recipe import find_recipe
-from keras_spanbert.recipes.run import parse_flags
 from keras_spanbert.tasks import model_class
-
-
-@pytest.mark.once("torch")
-def test_steps_are_not_compiled_without_a_compiler(monkeypatch, caplog):
-    import torch
-
-    def no_compiler(function):
-        raise RuntimeError
-
-    def jit_compile(value):
-        with flagsaver.flagsaver():
-            parse_flags(["train.py"])
-            FLAGS.jit_compile = value
-            return fit.jit_compile()
-
-    # The default compiler needs a C++ compiler and 20 s.
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    assert jit_compile("true") is True
-    monkeypatch.setattr(torch, "compile", no_compiler)
-    assert jit_compile("true") is False
-    [warning] = [record for record in caplog.records if record.name == "keras_spanbert"]
-    assert "--jit_compile" in warning.getMessage() and "RuntimeError" in warning.getMessage()
-    assert jit_compile("auto") == "auto" and jit_compile("false") is False
 
 
 def recorder(task, method, result):

@@ -6,11 +6,7 @@ segments, L = longest segment, K = spans that are kept.
 
 from typing import Any, NamedTuple
 
-from keras_spanbert.tasks.coreference.inference import (
-    document_inputs,
-    extract_spans,
-    predict_rows,
-)
+from keras_spanbert.tasks.coreference.inference import document_inputs, extract_spans, predict_rows
 from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS
 from keras_spanbert.tasks.coreference.preprocessor import (
     SEPARATOR_NUMBER,

@@ -122,7 +122,7 @@ def _predict_batch(pretrainer, rows):
             "segment_ids": np.zeros_like(token_ids),
             "padding_mask": (token_ids != tokenizer.pad_token_id).astype("int32"),
             **dict(zip(names, masks)),  # Only as many as the model takes.
-        },
+        }
     )
     heads = [_log_probabilities(logits[name]) if name in logits else None for name in _HEADS]
     if heads[1] is not None:
