@@ -35,40 +35,34 @@ class SelfAttention(keras.layers.Layer):
                 f"num_heads={self.num_heads}, inputs_shape={inputs_shape}"
             )
         head_dim = hidden_dim // self.num_heads
-        heads_shape = (*inputs_shape[:-1], self.num_heads, head_dim)
+        heads_shape = (self.num_heads, head_dim)
+
+        def dense(equation, shape, name, inputs_shape=inputs_shape):
+            layer = keras.layers.EinsumDense(
+                equation,
+                output_shape=(None, *shape),
+                bias_axes=equation[-len(shape) :],
+                # Cloned, because a shared instance would draw the same values for all.
+                kernel_initializer=self.kernel_initializer.clone(),
+                dtype=self.dtype_policy,
+                name=name,
+            )
+            layer.build(inputs_shape)
+            return layer
+
         # Keras uses the names of these attributes in weight files. The letters in the equations
         # follow the order of the axes, because contracted axes may be sorted by letter.
-        self.query_dense = self._project_to_heads(inputs_shape, head_dim, "query")
-        self.key_dense = self._project_to_heads(inputs_shape, head_dim, "key")
-        self.value_dense = self._project_to_heads(inputs_shape, head_dim, "value")
+        self.query_dense = dense("abc,cde->abde", heads_shape, "query")
+        self.key_dense = dense("abc,cde->abde", heads_shape, "key")
+        self.value_dense = dense("abc,cde->abde", heads_shape, "value")
         # With model parallelism, the heads (axis 1) are split over the devices.
         self.dropout_layer = Dropout(self.dropout, model_axis=1, dtype=self.dtype_policy)
-        self.output_dense = keras.layers.EinsumDense(
-            "abcd,cde->abe",
-            output_shape=(None, hidden_dim),
-            bias_axes="e",
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name="attention_output",
-        )
-        self.output_dense.build(heads_shape)
+        of_heads = (*inputs_shape[:-1], *heads_shape)
+        self.output_dense = dense("abcd,cde->abe", (hidden_dim,), "attention_output", of_heads)
         # Built here because a first call would record its input and make PyTorch recompile.
         batch_size, length, _ = inputs_shape
         self.dropout_layer.build((batch_size, self.num_heads, length, length))
         self.built = True
-
-    def _project_to_heads(self, inputs_shape, head_dim, name):
-        layer = keras.layers.EinsumDense(
-            "abc,cde->abde",
-            output_shape=(None, self.num_heads, head_dim),
-            bias_axes="de",
-            # Cloned, because a shared instance would draw the same values for all three.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        layer.build(inputs_shape)
-        return layer
 
     def call(self, inputs, padding_mask=None, training=None):
         layers = self.query_dense, self.key_dense, self.value_dense

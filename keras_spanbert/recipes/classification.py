@@ -19,7 +19,6 @@ _BY_DATASET = "left out with --dataset, which sets it"
 def define_flags() -> None:
     """Defines the flags of this file."""
     g = Group("Classification", "only for --task=classification, without --dataset.")
-    columns.explain_datasets("classification", DATASETS)
     g.string("text_pair_column", "Column of a second text. Default: no second text.")
     g.boolean(
         "regression", "Predict a number for each text. The labels must be numbers.", default=False
@@ -53,7 +52,7 @@ def define_flags() -> None:
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(DATASETS, only_tables=True)
+    columns.check(only_tables=True)
     if FLAGS.dataset == "ax":
         check_value(
             "dataset",
@@ -190,6 +189,7 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
+    datasets=DATASETS,
     endings=lambda: (".tsv",) if FLAGS.dataset else columns.EXTENSIONS,
     model_arguments=model_arguments,
     build=build,

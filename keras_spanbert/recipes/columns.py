@@ -7,6 +7,7 @@ from keras_spanbert.data.tables import check_endings
 from keras_spanbert.files import ending
 from keras_spanbert.recipes.checks import INPUTS, check_value, matching_files
 from keras_spanbert.recipes.flags import FLAGS, Group
+from keras_spanbert.recipes.recipe import find_recipe
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
@@ -59,13 +60,8 @@ def define_flags() -> None:
     )
 
 
-def explain_datasets(task: str, names: tuple[str, ...]) -> None:
-    """Adds the values of `--dataset` for a task to the help."""
-    FLAGS["dataset"].help += f" For --task={task}: {', '.join(names)}."
-
-
-def check(known: tuple[str, ...], only_tables: bool = False) -> None:
-    """Raises a `ValueError` if `--dataset` is not one of `known`, the task's values.
+def check(only_tables: bool = False) -> None:
+    """Raises a `ValueError` if `--dataset` is not one of the task's values.
 
     Or, with `only_tables`, if a file is no table and `--dataset` does not say what it is.
     """
@@ -73,6 +69,7 @@ def check(known: tuple[str, ...], only_tables: bool = False) -> None:
         for name in INPUTS:
             check_endings(matching_files(name))
     if FLAGS.dataset is not None:
+        known = find_recipe(FLAGS.task).datasets
         of_task = f"one of {', '.join(known)} with --task={FLAGS.task}"
         rule = of_task if known else f"left out with --task={FLAGS.task}"
         check_value("dataset", FLAGS.dataset in known, rule)

@@ -47,7 +47,7 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
             # One process predicts on one device, so that the last batch may be smaller.
             distribution.close()
             if not run.is_main:
-                exit_process(None)
+                exit_process(0)
         data = {name: FLAGS[name].value and find_files(FLAGS[name].value) for name in INPUTS}
         # Read before the model is built, so that mistakes in the data are reported first.
         train = data["train_data"] and recipe.read(data["train_data"], "train_data", None)

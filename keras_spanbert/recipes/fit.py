@@ -171,7 +171,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         model = local
     distribution.close()
     if not run.is_main:
-        exit_process(interruption.signal)
+        exit_process(128 + interruption.signal if interruption.signal else 0)
     metrics = {
         "steps": report.step,
         "seconds": round(report.seconds(), 1),

@@ -20,7 +20,6 @@ _SUBMISSIONS = {
 def define_flags() -> None:
     """Defines the flags of this file."""
     g = Group("Multiple choice", "only for --task=multiple_choice, without --dataset.")
-    columns.explain_datasets("multiple_choice", DATASETS)
     g.string(
         "question_column",
         "Column of the question, or of the text that each choice continues.",
@@ -40,7 +39,7 @@ def define_flags() -> None:
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(DATASETS, only_tables=True)
+    columns.check(only_tables=True)
     check_value("text_column", not FLAGS["text_column"].present, "left out; use --question_column")
     check_value(
         "sequence_length", FLAGS.sequence_length >= 5, "at least 5, for three special tokens"
@@ -87,6 +86,7 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
+    datasets=DATASETS,
     endings=lambda: _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS),
     # The number of choices per question.
     sequences=lambda model, stream: stream.arrays[0]["choice_mask"].shape[1],

@@ -45,6 +45,7 @@ class Recipe:
     # Defines the recipe's own flags, in a group named after the task.
     define_flags: Callable = lambda: None
     groups: tuple[str, ...] = ()  # Groups of flags that it shares with other recipes.
+    datasets: tuple[str, ...] = ()  # Values of --dataset.
     run: Callable | None = None  # A function of a `Run`, for a recipe that does not fine-tune.
     # Returns the endings that --predictions may have. `None`: the recipe does not predict.
     endings: Callable[[], tuple[str, ...]] | None = None

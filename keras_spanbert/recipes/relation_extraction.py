@@ -17,7 +17,6 @@ _COLUMNS = ["columns", "type_column"]  # The ends of the flags of the subject an
 def define_flags() -> None:
     """Defines the flags of this file."""
     g = Group("Relation extraction", "only for --task=relation_extraction.")
-    columns.explain_datasets("relation_extraction", DATASETS)
     g.choice(
         "feature_mode",
         ["ner", "text", "text_ner", "ner_text"],
@@ -45,7 +44,7 @@ def define_flags() -> None:
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(DATASETS)
+    columns.check()
     for name in ["subject_columns", "object_columns"]:
         check_value(name, len(FLAGS[name].value) == 2, "two columns, for the start and the end")
     paths = [path for name in INPUTS for path in matching_files(name)]
@@ -205,6 +204,7 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
+    datasets=DATASETS,
     endings=lambda: FORMATS[FLAGS.dataset or "columns"].written,
     epochs=10,
     model_arguments=model_arguments,

@@ -57,11 +57,7 @@ _KINDS = {
     "helpshort": "The names of the flags of --task={task}.",
     "helpfull": "All flags of all tasks, and those of other libraries, such as logging.",
 }
-_HELPS = {
-    **dict.fromkeys(["--help", "-help", "-h", "-?"], "help"),
-    **dict.fromkeys(["--helpshort", "-helpshort"], "helpshort"),
-    **dict.fromkeys(["--helpfull", "-helpfull"], "helpfull"),
-}
+_HELPS = {"-h": "help", "-?": "help", **{f"{dash}{n}": n for n in _KINDS for dash in ["-", "--"]}}
 
 
 @functools.cache
@@ -70,7 +66,10 @@ def define_flags() -> None:
     for module in [shared_flags, corpora, masking, columns]:
         module.define_flags()
     for name in NAMES:
-        find_recipe(name).define_flags()
+        recipe = find_recipe(name)
+        recipe.define_flags()
+        if recipe.datasets:
+            FLAGS["dataset"].help += f" For --task={name}: {', '.join(recipe.datasets)}."
 
 
 def main() -> None:

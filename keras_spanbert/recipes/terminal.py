@@ -73,19 +73,18 @@ def stop_on_signals(when: str, clean_up: bool = False) -> None:
         os.write(stderr, f"{PROGRAM.name}: interrupted {when}\n".encode())
         if clean_up:
             sys.exit(128 + number)
-        clean_up_folders()
-        os._exit(128 + number)
+        exit_process(128 + number)
 
     for number in SIGNALS:
         signal.signal(number, stop)
 
 
 # === Ending one of several processes ===
-def exit_process(signal_number: int | None) -> None:
-    """Ends a process that the main process does not wait for."""
+def exit_process(code: int) -> None:
+    """Ends this process at once, without waiting for its threads and for other processes."""
     clean_up_folders()
-    # Exit at once: TensorFlow's threads may still be reading, and Python's shutdown would crash.
-    os._exit(128 + signal_number if signal_number else 0)
+    # TensorFlow's threads may still be reading, and Python's shutdown would crash.
+    os._exit(code)
 
 
 def exit_on_error(error: BaseException) -> None:
@@ -95,5 +94,4 @@ def exit_on_error(error: BaseException) -> None:
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
-    clean_up_folders()
-    os._exit(code or 0)
+    exit_process(code or 0)

@@ -43,7 +43,7 @@ def define_flags() -> None:
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     fine_tuning.check()
-    columns.check(())
+    columns.check()
     for name in INPUTS:
         rule = (
             "Files must have a word per line, or end in .csv, .tsv or .jsonl (an object per line)"

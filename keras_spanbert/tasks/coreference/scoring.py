@@ -304,7 +304,12 @@ class FineScorer(WeightedLayer):
             # The released graph refines once more without effect.
             if len(levels) == self.coref_depth:
                 return scores, embeddings
-            return scores, self._refine_embeddings(embeddings, antecedent_embeddings, scores)
+            # Each span's embedding is mixed with those of its antecedents and with itself.
+            weights = ops.concatenate([ops.zeros_like(scores[:, :, :1]), scores], axis=2)
+            weights = ops.cast(ops.softmax(weights, axis=-1), embeddings.dtype)
+            attended = weights[:, :, :1] * embeddings
+            others = ops.matmul(weights[:, :, None, 1:], antecedent_embeddings)
+            return scores, self.refinement(embeddings, attended + others[:, :, 0, :])
 
         levels = []
         while len(levels) < self.coref_depth:
@@ -334,14 +339,6 @@ class FineScorer(WeightedLayer):
             # All pairs of a document have the same genre.
             features.append(ops.broadcast_to(rows, (*shape, rows.shape[-1])))
         return ops.concatenate(features, axis=-1)
-
-    def _refine_embeddings(self, embeddings, others, scores):
-        """Returns each span's embedding mixed with those of its antecedents and with itself."""
-        scores = ops.concatenate([ops.zeros_like(scores[:, :, :1]), scores], axis=2)
-        weights = ops.cast(ops.softmax(scores, axis=-1), embeddings.dtype)
-        attended = weights[:, :, :1] * embeddings
-        attended = attended + ops.matmul(weights[:, :, None, 1:], others)[:, :, 0, :]
-        return self.refinement(embeddings, attended)
 
     def compute_output_spec(self, spans, antecedents, coarse_scores, *args, **kwargs):
         batch, num_spans, size = spans["embeddings"].shape

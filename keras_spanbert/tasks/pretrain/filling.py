@@ -87,14 +87,9 @@ def _tokenize_fillings(tokenizer, row, fillings, text):
 
 
 def _predict_blanks(pretrainer, rows, batch_size):
-    """Returns the log-probabilities `(mlm, sbo)`, `[tokens, V]`, of each row's blanks.
-
-    `sbo` is `None` without an SBO head.
-    """
-    predicted = []
-    for start in range(0, len(rows), batch_size):
-        predicted += _predict_batch(pretrainer, rows[start : start + batch_size])
-    return predicted
+    """Returns log-probabilities `(mlm, sbo or None)`, `[tokens, V]`, of each row's blanks."""
+    batches = (rows[i : i + batch_size] for i in range(0, len(rows), batch_size))
+    return [row for batch in batches for row in _predict_batch(pretrainer, batch)]
 
 
 def _predict_batch(pretrainer, rows):
@@ -124,7 +119,11 @@ def _predict_batch(pretrainer, rows):
             **dict(zip(names, masks)),  # Only as many as the model takes.
         }
     )
-    heads = [_log_probabilities(logits[name]) if name in logits else None for name in _HEADS]
+    heads = [None, None]
+    for i, name in enumerate(_HEADS):
+        if name in logits:
+            found = ops.log_softmax(ops.cast(logits[name], "float32"), axis=-1)
+            heads[i] = np.array(ops.convert_to_numpy(found))
     if heads[1] is not None:
         # The released model has no SBO target for these offsets.
         heads[1][masks[3] >= pretrainer.max_span_tokens] = 0.0
@@ -138,11 +137,6 @@ def _predict_batch(pretrainer, rows):
             predicted[-1].append([head if head is None else head[places] for head in heads])
             slot += stop - start
     return predicted
-
-
-def _log_probabilities(logits):
-    log_probabilities = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-    return np.array(ops.convert_to_numpy(log_probabilities))
 
 
 def _candidates(tokenizer, mlm, sbo, top_k, score):
