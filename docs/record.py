@@ -53,6 +53,9 @@ TIME = re.compile(r"^\d\d:\d\d |  [\d:]+ left$| in [\d.]+ s\b", re.MULTILINE)
 SPEED = re.compile(r"  [\d.,]+k? tokens/s.*")
 # Guesses of a model that was just trained also differ between processors.
 GUESSES = re.compile(r"(?<=   MLM: ).*")
+# Scores of models in percent. Models of the examples that have learned score higher than `CHANCE`.
+SCORE = re.compile(r"\b(?:score|accuracy|F1) (\d+\.\d{1,2})\b")
+CHANCE = 60
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 ABSOLUTE, RELATIVE = 0.02, 0.02  # Largest differences of numbers from the recorded ones.
 
@@ -132,6 +135,12 @@ def tidy(out):
 def trains(code):
     """Whether a block trains. Then its numbers and later ones differ between processors."""
     return any(word in code for word in ["fit(", "--train_data"])
+
+
+def learns(code, out):
+    """Whether the best score that a block prints is above chance, if it trains and prints scores."""
+    scores = [float(score) for score in SCORE.findall(out)] if trains(code) else []
+    return not scores or max(scores) > CHANCE
 
 
 def same(recorded, printed, compares_numbers=True):

@@ -143,7 +143,7 @@ def task_classes(match):
 
 def on_page_content(content, page, config, files):
     """Keeps short code in one line, and leaves out types, which the docstrings state."""
-    content = re.sub(r"<code>([^\s<]{2,24})</code>", r'<code class="short">\1</code>', content)
+    content = re.sub(r"<code>([^\s<]{2,28})</code>", r'<code class="short">\1</code>', content)
     content = RETURNS.sub(r"\1", PARAMETER.sub(r"\1 –", content))
     content = content.replace("\ua789", ":")  # See docs/site_docstrings.py.
     return OUTPUT.sub(lambda m: m[1] + base64.b64decode(m[2]).decode() + m[3], content)

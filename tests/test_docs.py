@@ -98,6 +98,14 @@ def test_blocks_of_a_page_print_what_it_shows(page):
         out = printed[name, part]
         message = f"{part} printed:\n{out}\nrecorded:\n{recorded}"
         assert record.same(recorded, out, compares_numbers), message
+        assert record.learns(code, out), f"{part} scores no better than chance:\n{out}"
+
+
+def test_trained_models_of_the_pages_have_learned():
+    for page in record.PAGES:
+        for name, part, code, out in record.SHOWN.findall(page.read_text()):
+            assert record.learns(code, out), f"{name}, {part} scores no better than chance"
+
 
 
 def test_a_page_runs_in_one_folder_until_a_block_fails(tmp_path, monkeypatch):
