@@ -2,7 +2,7 @@
 # What to do with one GPU for 15 minutes, the most important first, each part with its own limit.
 #
 #   TEXTS=texts PRESET=minilm bash benchmarks/gpu_session.sh OUT [PARTS]
-#   bash benchmarks/gpu_session.sh OUT --tiny     # tries all of it out on a CPU, at tiny size
+#   bash benchmarks/gpu_session.sh OUT --tiny [PARTS]     # tries it out on a CPU, at tiny size
 #
 # TEXTS is the folder that benchmarks/evidence_texts.py writes, PRESET a folder with MiniLM. PARTS
 # are some of 1234 (default: all). OUT gets logs, tables and weights as they come, and commands.txt.
@@ -17,7 +17,7 @@ answers=(--batch_size=16 --sequence_length=256 --doc_stride=160 --epochs=1)
 squad=(--batch_size=32 --sequence_length=384 --doc_stride=128 --epochs=2)
 seeds=3 steps=${STEPS:-6000} scratch_steps=${SCRATCH_STEPS:-4000} limits=(120 180 240 300)
 if [ "$parts" = --tiny ]; then
-  parts=1234 seeds=2 steps=4 scratch_steps=4 processes=1 limits=(600 1200 1200 1200)
+  parts=${3:-1234} seeds=2 steps=4 scratch_steps=4 processes=1 limits=(600 1200 1200 1200)
   PRESET=saved_models/encoder-english TEXTS=$out/texts
   VOCABULARY=$(find $PRESET -name vocabulary.txt)
   mkdir -p "$TEXTS"/{novels,sotu,wiki}
