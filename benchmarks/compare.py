@@ -40,7 +40,7 @@ from absl.testing import flagsaver
 from scipy import stats
 
 from keras_spanbert import files
-from keras_spanbert.recipes.run import check_flags, parse_flags
+from keras_spanbert.recipes.run import check_flags, define_flags, parse_flags
 
 TRAIN = pathlib.Path(__file__).resolve().parent.parent / "train.py"
 KEYS = {"about", "train", "test", "start", "pretrain", "rows", "fine_tunings"}
@@ -119,6 +119,7 @@ def read_plan(args) -> list[Stage]:
         stages = [stage for stage in stages if stage.name.removesuffix(" test") in names]
     if not stages:
         raise ValueError("The plan has no such rows or fine-tunings")
+    define_flags()  # `flagsaver` would remove flags that it did not find at first.
     for stage in stages if not args.show else []:
         if stage.seed == 0 and not read_metrics(args.folder, stage):
             check_stage(stage, args.folder)

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -80,6 +81,13 @@ def test_mistakes_are_told_before_the_first_run(runs, plan, message):
     with pytest.raises(SystemExit, match=message):
         compare.main(["plan.json", "out"])
     assert not runs and not os.path.exists("out")
+
+
+def test_a_process_checks_all_rows(runs):
+    files.write_json("plan.json", RATES)
+    command = [sys.executable, ROOT / "benchmarks" / "compare.py", "plan.json", "out"]
+    done = subprocess.run([*command, "--minutes=0"], capture_output=True, text=True)
+    assert done.stdout == "6 of 6 runs are left; run the same command to resume\n", done.stderr
 
 
 def test_failed_runs_are_named(runs, monkeypatch):
