@@ -1,7 +1,7 @@
 # Pretraining on a text of your own. Run it from the root of a clone.
 
 # %% data
-head -n 2 examples/data/lighthouse.txt
+head -n 1 examples/data/lighthouse.txt
 
 # %% train
 python train.py --preset=saved_models/encoder-english --train_data=examples/data/lighthouse.txt \
