@@ -107,7 +107,6 @@ def test_trained_models_of_the_pages_have_learned():
             assert record.learns(code, out), f"{name}, {part} scores no better than chance"
 
 
-
 def test_a_page_runs_in_one_folder_until_a_block_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "ROOT", tmp_path)
     monkeypatch.setattr(record, "link_clone", lambda clone: clone.mkdir())
