@@ -189,8 +189,11 @@ class TargetLossModel:
             variable.assign(rate)
         return rows * rate
 
-    def count_targets(self, x, y=None, sample_weight=None) -> None:
-        """Counts the targets per row, for this and later streams: see `divides_by_rows`."""
-        if self.divides_by_rows and self.compiled and sample_weight is not None:
-            weights = ops.convert_to_numpy(sample_weight)
-            self._loss_tracker.targets_per_row.assign((weights > 0).sum() / len(weights))
+    def count_targets(self, x=None, y=None, sample_weight=None) -> None:
+        """Counts the targets per row: see `divides_by_rows`. Without data, forgets their number."""
+        if self.divides_by_rows and self.compiled:
+            rate = 0.0
+            if sample_weight is not None:
+                weights = ops.convert_to_numpy(sample_weight)
+                rate = (weights > 0).sum() / len(weights)
+            self._loss_tracker.targets_per_row.assign(rate)

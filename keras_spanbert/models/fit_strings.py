@@ -5,7 +5,7 @@ A batch is `x`, `(x, y)` or `(x, y, sample_weight)`, as in Keras. A model takes 
 """
 
 import collections.abc
-import itertools
+import copy
 from collections.abc import Callable
 
 import keras
@@ -24,7 +24,7 @@ from keras_spanbert.models.keras_model import one_thread, one_thread_on_all_back
 from keras_spanbert.models.lora import forget_functions
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import check_label_arrays
-from keras_spanbert.training.optimizer import WarnAfterDecay
+from keras_spanbert.training.optimizer import WarnAfterDecay, check_ema
 
 _RULE = (
     "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "
@@ -50,10 +50,12 @@ def kind_of(x) -> str:
         return "dataset"
     if isinstance(x, keras.utils.PyDataset):
         return "py_dataset"
-    is_stream = isinstance(x, collections.abc.Iterator)
-    packages = "torch.utils.", "grain."
-    is_stream |= any(f"{cls.__module__}.".startswith(packages) for cls in type(x).__mro__)
+    is_stream = isinstance(x, collections.abc.Iterator) or _is_of(x, "torch.utils.", "grain.")
     return "stream" if is_stream else "rows"
+
+
+def _is_of(x, *packages):
+    return any(f"{cls.__module__}.".startswith(packages) for cls in type(x).__mro__)
 
 
 def unpack(batch) -> tuple:
@@ -329,8 +331,7 @@ class StringInputs:
         )
         batches = next((each for each in (x, given) if isinstance(each, Batches)), None)
         arrays = (x, y, sample_weight) if batches is None else batches.arrays
-        if isinstance(arrays, tuple):
-            self.count_targets(*arrays)
+        self.count_targets(*(arrays if kind_of(arrays) == "arrays" else [None]))
         if not has_all:
             # Keras can shuffle only the batches of a `PyDataset`, and warns about other streams.
             shuffle = shuffle and kind == "py_dataset"
@@ -347,6 +348,7 @@ class StringInputs:
         # grain even without a preprocessor.
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = [*keras.tree.flatten(callbacks or []), WarnAfterDecay()]
+            check_ema(callbacks, self.optimizer)
         with distribution.even_batches(self):
             self._build_training(x, y, sample_weight)
             return keras.Model.fit(
@@ -523,21 +525,33 @@ def _num_rows(x) -> int:
 
 
 def _check_stream(stream):
-    """Returns a stream unchanged. Raises `ValueError` if its first batch is not arrays."""
-    batches = iter(stream)
-    first = next(batches, None)
-    x = first[0] if isinstance(first, (tuple, list)) and first else first
-    if first is not None and kind_of(x) != "arrays":
-        raise ValueError(
-            "A stream that is no `tf.data.Dataset` or `keras.utils.PyDataset` must have batches of "
-            "the model's arrays. The preprocessor makes them, as in `DataLoader(rows, "
-            "collate_fn=model.preprocessor)`, `grain_dataset.map(model.preprocessor)` or "
-            f"`(model.preprocessor(*batch) for batch in batches)`. Received: {first!r:.80}"
-        )
-    if batches is not stream:
+    """Returns a stream that raises `ValueError` if its first batch is not arrays.
+
+    No batch is read before Keras asks for it, because a `DataLoader` may not begin again.
+    """
+    if isinstance(stream, collections.abc.Iterator):
+        return _checked(stream)  # Keras takes generators only.
+    if _is_of(stream, "grain."):  # It begins again for Keras too, and its iterators have a class.
+        next(_checked(stream), None)
         return stream
-    # An iterator cannot begin again, and Keras takes generators only.
-    return (batch for batch in itertools.chain([] if first is None else [first], batches))
+    cls = type(stream)  # Keras looks at it, and at the attributes of a `DataLoader`.
+    checked = copy.copy(stream)
+    checked.__class__ = type(cls.__name__, (cls,), {"__iter__": lambda _: _checked(stream)})
+    return checked
+
+
+def _checked(stream):
+    """Yields the batches of a stream."""
+    for number, batch in enumerate(stream):
+        x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+        if number == 0 and kind_of(x) != "arrays":
+            raise ValueError(
+                "A stream that is no `tf.data.Dataset` or `keras.utils.PyDataset` must have "
+                "batches of the model's arrays. The preprocessor makes them, as in `DataLoader("
+                "rows, collate_fn=model.preprocessor)`, `grain_dataset.map(model.preprocessor)` or "
+                f"`(model.preprocessor(*batch) for batch in batches)`. Received: {batch!r:.80}"
+            )
+        yield batch
 
 
 class _PyDataset(keras.utils.PyDataset):

@@ -130,8 +130,6 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             steps_per_execution=FLAGS.steps_per_execution,
             jit_compile={"auto": "auto", "true": True, "false": False}[FLAGS.jit_compile],
         )
-        if isinstance(settings.stream.arrays, tuple):
-            model.count_targets(*settings.stream.arrays)
     with exit_on_training_error(distribution, checkpoint, report) as interruption:
         if settings.evaluate_first and not report.rows:
             log("Evaluating before training")
@@ -145,6 +143,13 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         num_rounds = 0 if report.is_out_of_patience() else -(-steps // eval_every)
         callbacks = [report, copies, checkpoint, interruption]
         callbacks += [cls() for cls in model.string_callbacks]
+        arrays = settings.stream.arrays
+        if isinstance(arrays, tuple):  # `fit` does not see them in a dataset.
+            callbacks.append(
+                keras.callbacks.LambdaCallback(
+                    on_train_begin=lambda logs: model.count_targets(*arrays)
+                )
+            )
         dataset = distribution.dataset(settings.stream)
         model.fit(
             wait.timed(dataset) if wait else dataset,

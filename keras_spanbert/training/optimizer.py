@@ -90,6 +90,21 @@ class WarnAfterDecay(keras.callbacks.Callback):
             )
 
 
+def check_ema(callbacks: list, optimizer) -> None:
+    """Raises `ValueError` if averages of the weights are asked for, but the optimizer has none.
+
+    Keras itself says so after the first epoch, and never if there is no validation data.
+    """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Of a `LossScaleOptimizer`.
+    parts = getattr(optimizer, "optimizers", [optimizer])  # Of a `MultiOptimizer`.
+    swaps = any(isinstance(each, keras.callbacks.SwapEMAWeights) for each in callbacks)
+    if swaps and not any(getattr(part, "use_ema", True) for part in parts):
+        raise ValueError(
+            "The callback `SwapEMAWeights` needs an optimizer with `use_ema=True`, as in "
+            "`model.compile(keras_spanbert.AdamW(use_ema=True))`. Received: use_ema=False"
+        )
+
+
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class AdamW(FusedUpdateMixin, backend_adamw()):
     """Keras's AdamW with SpanBERT's settings, without decay of biases and norms.

@@ -1,12 +1,15 @@
 """`fit`, `evaluate` and `predict` of every task with all input types of `keras.Model.fit`."""
 
+import grain
 import keras
 import numpy as np
 import own_task
 import pytest
 import tiny_tasks
+import torch
 from batch_streams import KINDS, stream
 from task_rows import QUIET, Task, check_outputs, evaluate
+from torch.utils.data import DataLoader
 
 PARTS = [slice(i, i + 4) for i in range(0, 10, 4)]
 ROWS = own_task.examples(10)
@@ -108,6 +111,59 @@ def test_other_streams_have_batches_of_arrays(task, model, expected, kind):
     for method in [model.fit, model.evaluate, model.predict]:
         with pytest.raises(ValueError, match="DataLoader.rows, collate_fn=model.preprocessor"):
             method(stream(kind, [tuple(part) for part in parts]), verbose=0)
+
+
+class Rows(torch.utils.data.IterableDataset):
+    """Rows that a loader can read only once, as from a socket."""
+
+    def __init__(self, rows):
+        self.rows, self.num_starts = iter(rows), 0
+
+    def __iter__(self):
+        self.num_starts += 1
+        return self.rows
+
+
+class Batches(keras.callbacks.Callback):
+    """Counts batches."""
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.num_batches = batch + 1
+
+    on_predict_batch_end = on_train_batch_end = on_test_batch_end
+
+
+@once
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras does not know their sizes.
+@pytest.mark.parametrize("task", ["texts"], indirect=True)
+def test_streams_lose_no_batch(task, model, expected):
+    """Keras itself reads a first batch to build the training, which is built by `expected`."""
+    arrays = model.preprocessor(*task.forms["columns"])
+    model.train_on_batch(*arrays)
+    for method in [model.fit, model.evaluate, model.predict]:
+        for kind in [DataLoader, iter]:
+            rows, count = Rows([arrays] * 3), Batches()
+            stream = DataLoader(rows, batch_size=None) if kind is DataLoader else rows.rows
+            method(stream, callbacks=[count], verbose=0)
+            assert count.num_batches == 3 and rows.num_starts == (kind is DataLoader)
+    held_out = iter([arrays] * 6)
+    model.fit(*arrays, epochs=3, validation_data=held_out, validation_steps=2, verbose=0)
+    assert len(list(held_out)) == 4  # Keras evaluates the first two after each epoch.
+
+
+@once
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras does not know their sizes.
+@pytest.mark.parametrize("task", ["texts"], indirect=True)
+def test_streams_of_grain(task, model, expected):
+    x, y = task.forms["columns"]
+    for make in [lambda data: data, lambda data: data.to_iter_dataset()]:
+        arrays, strings = (
+            make(grain.MapDataset.source([rows])) for rows in [model.preprocessor(x, y), (x, y)]
+        )
+        found = evaluate(model, arrays, batch_size=None)
+        assert found == pytest.approx(expected[0], rel=1e-5)
+        with pytest.raises(ValueError, match="grain_dataset.map.model.preprocessor"):
+            model.evaluate(strings, verbose=0)
 
 
 @once

@@ -109,3 +109,16 @@ def test_training_after_the_decay_is_logged_once(options, caplog):
         model.fit(x, y, batch_size=5, epochs=epochs, verbose=0, callbacks=keras.callbacks.History())
         found = [message for message in caplog.messages if "learning rate was 0" in message]
         assert len(found) == len(expected) and all(text in found[0] for text in expected)
+
+
+@pytest.mark.once("torch")
+def test_averages_of_weights_need_an_optimizer_that_has_them():
+    model, (x, y) = task("texts")
+    swap = keras.callbacks.SwapEMAWeights()
+    with pytest.raises(ValueError, match="`SwapEMAWeights` needs .* Received: use_ema=False"):
+        model.fit(x, y, callbacks=[[swap]], verbose=0)
+    model.compile(keras.optimizers.LossScaleOptimizer(ks.AdamW()))
+    with pytest.raises(ValueError, match="Received: use_ema=False"):
+        model.fit(x, y, callbacks=swap, verbose=0)
+    model.compile(ks.AdamW(use_ema=True))
+    model.fit(x, y, callbacks=swap, verbose=0)

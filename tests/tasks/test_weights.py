@@ -157,6 +157,9 @@ def test_weights_by_hand():
 
 
 once = pytest.mark.once("torch")
+WORDS, TAGS = [["ann"], ["bob", "eve"], ["oslo", "rome", "old"]], [[0], [1, 1], [2, 2, 2]]
+# Each of the 6 tokens moves its label by 1, and all labels by -1/5, times 1/6.
+BIASES = np.array([1, 2, 3, 0, 0]) / 6 - 1 / 5
 
 
 @pytest.mark.parametrize(
@@ -165,12 +168,10 @@ once = pytest.mark.once("torch")
 )
 def test_each_token_has_the_same_weight(kind):
     """Three texts with 1, 2 and 3 tokens, in a batch each. The labels of a text are equal."""
-    texts = [["ann"], ["bob", "eve"], ["oslo", "rome", "old"]]
-    labels = [[0], [1, 1], [2, 2, 2]]
     model = with_biases(tiny_tagger.build(), np.zeros(5))
-    x, y, weights = model.preprocess(texts, labels)
+    x, y, weights = model.preprocess(WORDS, TAGS)
     data = {
-        "rows": {"x": texts, "y": labels},
+        "rows": {"x": WORDS, "y": TAGS},
         "arrays": {"x": x, "y": y, "sample_weight": weights},
         "batches": {"x": ks.Batches((x, y, weights), 1, seed=1, by_length=True)},
         "stream": {"x": tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(1)},
@@ -178,11 +179,28 @@ def test_each_token_has_the_same_weight(kind):
     size = 1 if "y" in data else None
     history = model.fit(**data, batch_size=size, verbose=0).history
     assert history["loss"][0] == pytest.approx(np.log(5), rel=1e-6)
-    # Each of the 6 tokens moves its label by 1, and all labels by -1/5, times 1/6.
-    expected = np.array([1, 2, 3, 0, 0]) / 6 - 1 / 5
     # Of a stream the first batch is known, which has 1 token per row instead of 2.
-    expected *= 2 if kind == "stream" else 1
+    expected = BIASES * 2 if kind == "stream" else BIASES
     np.testing.assert_allclose(model.classifier.get_weights()[1], expected, atol=1e-6)
+
+
+@once
+def test_each_fit_counts_its_own_tokens():
+    """A stream after arrays uses the tokens of its first batch, and arrays after it theirs."""
+    model = with_biases(tiny_tagger.build(), np.zeros(5))
+    initial, arrays = model.get_weights(), model.preprocess(WORDS, TAGS)
+
+    def stream(order):
+        return iter([take(arrays, slice(row, row + 1)) for row in order])
+
+    for data, factor in [
+        (Rows(arrays, 1), 2), ((WORDS, TAGS), 1), (stream([1, 0, 2]), 1),
+        (stream([2, 0, 1]), 2 / 3), ((WORDS, TAGS), 1), (stream([0, 1, 2]), 2),
+    ]:  # fmt: skip
+        model.set_weights(initial)
+        x, y, size = (*data, 1) if isinstance(data, tuple) else (data, None, None)
+        model.fit(x, y, size, steps_per_epoch=3, shuffle=False, verbose=0)
+        np.testing.assert_allclose(model.classifier.get_weights()[1], BIASES * factor, atol=1e-6)
 
 
 @pytest.mark.once("torch")
