@@ -1,146 +1,153 @@
 """Flags that a run does not read are refused before it trains, scores or predicts."""
 
-import functools
 import json
 import os
-import shutil
 
 import pytest
-import task_files
+import small_runs
+import tiny_classifier
+import tiny_resolver
+from tiny_tasks import TASKS
 from train_script import check_fails, run_in_process
 
-from keras_spanbert.recipes import fit
+from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.recipe import NAMES
 
-pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
+pytestmark = [pytest.mark.once("torch"), pytest.mark.usefixtures("one_layer", "untraced")]
 
-SHORT = ["--steps=1", "--batch_size=2"]
-SMALL = [*SHORT, "--eval_steps=1", "--sequence_length=16", "--min_block_tokens=4"]
-TEXTS = "--train_data=texts/*.txt"
+MODELS = {
+    "question_answering": TASKS["questions"].build,
+    "classification": TASKS["texts"].build,
+    "relation_extraction": TASKS["relations"].build,
+    "multiple_choice": TASKS["choices"].build,
+    "token_classification": TASKS["words"].build,
+    "coreference": tiny_resolver.build,
+}
+SIZES = ["--sequence_length=16", "--min_block_tokens=4"]
+SMALL = ["--steps=1", "--batch_size=2", "--eval_steps=1", *SIZES]
+TEXTS, PREPARED = "--train_data=texts/*.txt", "--train_data=prepared"
 CELLS = ["--text_column=text", "--label_column=label", "--id_column=text"]
-PEOPLE = [
-    "--text_column=sentence", "--subject_columns=who_start,who_end",
-    "--object_columns=what_start,what_end",
-]  # fmt: skip
-MENTIONS = ["--max_spans_in_memory=100", "--document_genre=nw", "--encoding_errors=replace"]
-# Runs by task: the preset, and flags that have an effect.
+# Runs by task, with flags that have an effect: "train" starts with an encoder, "score", "predict"
+# and "export" with the preset of the task.
 RUNS = {
-    "pretrain": [(None, [TEXTS, *SMALL, "--vocabulary_size=200", "--held_out=0.2", "--size=mini"]),
-     (None, ["--train_data=lines.jsonl", *SMALL, "--vocabulary=vocab.txt", "--cross_documents"]),
-     (None, [TEXTS, "--eval_data=held_out/*.txt", *SMALL, "--document_boundary=line"]),
-     (None, ["--train_data=prepared", *SMALL, "--damaged_shards=skip", "--dropout=0.2"]),
-     ("mine", ["--train_data=prepared", *SMALL, "--eval_data=more/*.txt", "--mask_rate=0.2"])],
-    "prepare": [(None,
-     [TEXTS, "--vocabulary_size=200", "--lowercase", "--held_out=0", "--shards=1"]),
-     ("mine", ["--train_data=lines.jsonl", "--encoding_errors=replace", "--cross_documents"])],
-    "question_answering": [("mine",
-     ["--train_data=train-v1.1.json", *SHORT, "--doc_stride=20", "--strict_answers"]),
-     ("mine", ["--train_data=dev-v1.1.json", "--eval_data=dev-v1.1.json", *SHORT]),
-     ("answers", ["--eval_data=dev-v1.1.json", "--max_answer_length=5", "--batch_size=2"]),
-     ("answers", ["--predict_data=dev-v1.1.json", "--predictions=a.json"]),
-     ("answers", ["--predict_data=story.txt", "--question=who", "--encoding_errors=replace"]),
-     ("answers", ["--export=served", "--max_answer_length=5"])],
-    "classification": [("mine", ["--train_data=reviews.csv", *SHORT, *CELLS, "--seed=1"]),
-     ("mine", ["--train_data=RTE/train.tsv", "--dataset=rte", *SHORT, "--eval_every=1"]),
-     ("mine", ["--train_data=tags.csv", "--multi_label", "--label_separator=|", *SHORT]),
-     ("mine", ["--train_data=tags_dev.jsonl", "--multi_label", *SHORT]),
-     ("classifier", ["--eval_data=reviews_dev.csv", "--selection_metric=macro_f1"]),
-     ("classifier", ["--predict_data=reviews.csv", "--predictions=a.csv", *CELLS]),
-     ("classifier", ["--export=served"])],
-    "relation_extraction": [("mine", ["--train_data=train.json", "--eval_data=dev.json", *SHORT]),
-     ("mine", ["--train_data=train.json", "--dataset=tacred", "--feature_mode=text", *SHORT]),
-     ("mine", ["--train_data=people.csv", "--negative_label=none", *PEOPLE, *SHORT]),
-     ("relations", ["--eval_data=dev.json", "--dataset=tacred"]),
-     ("relations", ["--predict_data=dev.json", "--predictions=a.csv"]),
-     ("relations", ["--export=served"])],
-    "multiple_choice": [("mine", ["--train_data=quiz_train.csv", "--id_column=question", *SHORT]),
-     ("mine", ["--train_data=codah/train.tsv", "--dataset=codah", *SHORT]),
-     ("choices", ["--eval_data=quiz_dev.csv", "--choice_columns=choice0,choice1,choice2"]),
-     ("choices", ["--predict_data=quiz_dev.csv", "--predictions=a.csv"]),
-     ("choices", ["--export=served"])],
-    "token_classification": [("mine",
-     ["--train_data=wnut17train.conll,words.jsonl", *SHORT, "--words_column=words"]),
-     ("mine", ["--train_data=spans.jsonl", "--text_column=text", *SHORT, "--id_column=text"]),
-     ("entities", ["--eval_data=words.jsonl", "--label_column=tags", "--batch_size=2"]),
-     ("entities", ["--predict_data=spans.jsonl", "--predictions=a.jsonl", *CELLS[::2]]),
-     ("entities", ["--predict_data=words.jsonl", "--predictions=a.conll"]),
-     ("entities", ["--export=served"])],
-    "coreference": [("mine",
-     ["--train_data=train.conll", "--ffnn_size=8", "--steps=1", "--batch_size=1"]),
-     ("resolver", ["--train_data=train.conll", "--eval_data=dev.conll", "--steps=1"]),
-     ("resolver", ["--eval_data=dev.conll", "--max_spans_in_memory=100"]),
-     ("resolver", ["--predict_data=dev.conll", "--predictions=a.jsonlines"]),
-     ("resolver", ["--predict_data=story.txt", "--html=a.html", *MENTIONS]),
-     ("resolver", ["--export=served"])],
+    "pretrain": [
+        ("new", [TEXTS, *SMALL, "--vocabulary_size=200", "--held_out=0.2", "--size=mini"]),
+        ("new", ["--train_data=lines.jsonl", *SMALL, "--vocabulary=vocab", "--cross_documents"]),
+        ("new", [TEXTS, "--eval_data=texts/0*.txt", *SMALL, "--document_boundary=line"]),
+        ("new", [PREPARED, *SMALL, "--damaged_shards=skip", "--dropout=0.2"]),
+        ("train", [PREPARED, *SMALL, "--eval_data=texts/*.txt", "--mask_rate=0.2"]),
+    ],
+    "prepare": [
+        ("new", [TEXTS, "--vocabulary_size=200", "--lowercase", "--held_out=0", "--shards=1"]),
+        ("train", ["--train_data=lines.jsonl", *SIZES, "--encoding_errors=replace"]),
+    ],
+    "question_answering": [
+        ("train", ["--strict_answers"]), ("score", ["--max_answer_length=5", "--batch_size=2"]),
+        ("predict", ["--predictions=a.json"]), ("export", ["--max_answer_length=5"]),
+    ],
+    "classification": [
+        ("train", [*CELLS, "--seed=1", "--eval_every=1"]),
+        ("train", ["--multi_label", "--label_separator=|"]),
+        ("score", ["--selection_metric=macro_f1"]), ("predict", ["--predictions=a.csv", *CELLS]),
+        ("export", []),
+    ],
+    "relation_extraction": [
+        ("train", ["--feature_mode=text", "--negative_label=no_relation"]), ("score", []),
+        ("predict", ["--predictions=a.txt"]), ("export", []),
+    ],
+    "multiple_choice": [
+        ("train", ["--question_column=question"]), ("score", []),
+        ("predict", ["--predictions=a.csv"]), ("export", []),
+    ],
+    "token_classification": [
+        ("train", ["--words_column=words"]), ("score", ["--batch_size=2"]),
+        ("predict", ["--predictions=a.conll"]), ("export", []),
+    ],
+    "coreference": [
+        ("train", ["--ffnn_size=8", "--batch_size=1"]), ("score", ["--max_spans_in_memory=100"]),
+        ("predict", ["--predictions=a.jsonlines"]),
+        ("predict", ["--predict_data=lines.txt", "--html=a.html", "--max_spans_in_memory=100",
+         "--document_genre=nw", "--encoding_errors=replace"]),
+        ("export", []),
+    ],
 }  # fmt: skip
-CASES = [
-    pytest.param(task, preset, given, id=f"{task}-{i}")
-    for task, runs in RUNS.items()
-    for i, (preset, given) in enumerate(runs)
-]
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Small files of all formats."""
-    root = tmp_path_factory.mktemp("files") / "files"
-    task_files.write_all(root)
-    text = "Ann read the letter in the house. Then Ann wrote a long letter to Bob."
-    rows = {
-        "lines": [{"text": text}] * 8,
-        "words": [{"words": ["Ann", "left"], "tags": ["B-person", "O"]}] * 4,
-        "spans": [{"text": f"Ann {i}", "entities": [{"start": 0, "end": 3, "label": "person"}]}
-                  for i in range(4)],
-    }  # fmt: skip
-    for name, lines in rows.items():
-        (root / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in lines))
+def flags_of(texts, tmp_path_factory):
+    """A function that returns the flags of a run of a task, in a folder with its files."""
+    root, of_training = tmp_path_factory.mktemp("runs"), {}
+    (root / "texts").symlink_to(os.path.dirname(texts))
+    row = {"text": "Ann read the letter in the house. Then Ann wrote a long letter to Bob."}
+    for name in ["lines.jsonl", "lines.txt"]:
+        (root / name).write_text(f"{json.dumps(row)}\n" * 8)
+    (root / "vocab").write_text("".join(f"{token}\n" for token in tiny_classifier.VOCABULARY))
+    for task, build in MODELS.items():
+        (root / task).mkdir()
+        _, of_training[task] = small_runs.start(task, root / task)
+        build().save_to_preset(root / task / "trained")
     run_in_process(
-        "--task=prepare", f"--train_data={root / 'texts'}/*.txt", f"--output={root / 'prepared'}",
-        f"--vocabulary={root / 'vocab.txt'}", "--sequence_length=16", "--min_block_tokens=4",
+        "--task=prepare", f"--train_data={texts}", f"--output={root / 'prepared'}",
+        f"--vocabulary={root / 'vocab'}", *SIZES,
     )  # fmt: skip
-    return root
+
+    def flags_of(task, kind):
+        if task not in MODELS:
+            encoder = f"--preset={root / 'classification' / 'preset'}"
+            return [f"--task={task}", *([encoder] if kind == "train" else [])]
+        task, _, train, *sizes, evaluate, batch_size = of_training[task]
+        if kind == "train":
+            return [*of_training[task.removeprefix("--task=")], "--steps=1"]
+        data = train.partition("=")[2]
+        flags = {"score": [f"--eval_data={data}"], "predict": [f"--predict_data={data}"]}
+        preset = root / task.removeprefix("--task=") / "trained"
+        columns = [flag for flag in sizes if "column" in flag or "dataset" in flag]
+        exported = ["--export=served"]
+        return [task, f"--preset={preset}", *(flags[kind] + columns if kind in flags else exported)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        yield flags_of
 
 
-@pytest.fixture
-def run(files, tmp_path, monkeypatch):
-    shutil.copytree(files, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(fit, "export_saved_model", lambda *_, **__: None)
-
-    def run(check, task, preset, given):
-        preset = [f"--preset=saved_models/{preset}"] if preset else []
-        return check([f"--task={task}", *preset, *given, "--output=out"])
-
-    return run
+class AcceptedError(Exception):
+    """Ends a run whose flags are accepted."""
 
 
 def test_each_task_has_runs():
     assert set(RUNS) == set(NAMES)
 
 
-@pytest.mark.long
-@pytest.mark.once("torch")
-@pytest.mark.parametrize(("task", "preset", "given"), CASES)
-def test_flags_that_have_an_effect_are_accepted(run, task, preset, given):
-    run(lambda flags: run_in_process(*flags), task, preset, given)
-
-
-@pytest.mark.once("torch")
 @pytest.mark.parametrize(
-    ("task", "preset", "given", "unread"),
+    ("task", "kind", "given"), [(task, *run) for task, runs in RUNS.items() for run in runs]
+)
+def test_flags_that_have_an_effect_are_accepted(flags_of, monkeypatch, tmp_path, task, kind, given):
+    refuse_unread = checks.refuse_unread
+
+    def accept(*later):
+        refuse_unread(*later)
+        raise AcceptedError
+
+    monkeypatch.setattr(checks, "refuse_unread", accept)
+    with pytest.raises(AcceptedError):
+        run_in_process(*flags_of(task, kind), *given, f"--output={tmp_path / 'out'}")
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "given", "unread"),
     [
-        ("pretrain", None, [TEXTS, *SMALL], "--damaged_shards=skip"),
-        ("pretrain", None, [TEXTS, *SMALL], "--predict_data=vocab.txt"),
-        ("prepare", None, [TEXTS, "--vocabulary=vocab.txt"], "--vocabulary_size=200"),
-        ("classification", "mine", ["--train_data=RTE/train.tsv", "--dataset=rte", *SHORT],
-         "--label_column=gold"),
-        ("question_answering", "answers", ["--eval_data=dev-v1.1.json"], "--question=who"),
-        ("coreference", "resolver", ["--eval_data=dev.conll"], "--document_genre=nw"),
-        ("token_classification", "entities", ["--eval_data=words.jsonl"], "--id_column=words"),
+        ("pretrain", "new", [TEXTS, *SMALL], "--damaged_shards=skip"),
+        ("pretrain", "new", [TEXTS, *SMALL], "--predict_data=vocab"),
+        ("prepare", "new", [TEXTS, "--vocabulary=vocab"], "--vocabulary_size=200"),
+        ("relation_extraction", "train", [], "--label_column=gold"),
+        ("question_answering", "score", [], "--question=who"),
+        ("coreference", "score", [], "--document_genre=nw"),
+        ("token_classification", "score", [], "--id_column=words"),
     ],
-)  # fmt: skip
-def test_a_flag_without_effect_is_refused_at_once(run, capsys, task, preset, given, unread):
-    name = unread.partition("=")[0]
-    check = functools.partial(check_fails, capsys)
-    run(lambda flags: check(flags, name), task, preset, [*given, unread])
-    assert not os.path.exists("out")
+)
+def test_a_flag_without_effect_is_refused_at_once(
+    flags_of, capsys, tmp_path, task, kind, given, unread
+):
+    flags = [*flags_of(task, kind), *given, unread, f"--output={tmp_path / 'out'}"]
+    check_fails(capsys, flags, unread.partition("=")[0])
+    assert not os.listdir(tmp_path)
