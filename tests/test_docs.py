@@ -107,23 +107,6 @@ def test_trained_models_of_the_pages_have_learned():
             assert record.learns(code, out), f"{name}, {part} scores no better than chance"
 
 
-def test_a_page_runs_in_one_folder_until_a_block_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "ROOT", tmp_path)
-    monkeypatch.setattr(record, "link_clone", lambda clone: clone.mkdir())
-    (tmp_path / "a.sh").write_text("# %% write\nCOLUMNS=a\necho $COLUMNS > file\n# %% end\nfalse\n")
-    (tmp_path / "a.py").write_text("# %% first\nx = open('file').read()\n# %% second\nprint(x)\n")
-    (tmp_path / "b.sh").write_text("# %% later\necho $COLUMNS\n")
-    page = tmp_path / "page.md"
-    shown = ["a.sh write", "a.py first", "a.py second", "b.sh later"]
-    page.write_text("".join(f"<!-- example: {block} -->\n" for block in shown))
-    # An interactive shell sets COLUMNS after each command.
-    expected = {"a.sh write": "", "a.py first": "", "a.py second": "a\n", "b.sh later": "80\n"}
-    assert record.run(page) == {tuple(name.split()): out for name, out in expected.items()}
-    page.write_text(f"{page.read_text()}<!-- example: a.sh end -->\n")
-    with pytest.raises(RuntimeError, match="a.sh, end"):
-        record.run(page)
-
-
 def test_index_of_examples_lists_all_files():
     text = (ROOT / "examples" / "README.md").read_text()
     files = [*record.EXAMPLES, *ROOT.glob("examples/data/*")]
@@ -307,25 +290,3 @@ def test_the_first_mention_of_a_class_is_a_link_to_the_reference(path):
     for name in {x for x in ks.__all__ if x[0].isupper()}:
         first = re.search(rf"\[?`(ks\.)?{name}`(\]\(\S*#keras_spanbert\.{name}\))?", text)
         assert first is None or first[2], f"`{name}` is not a link"
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/reference/*.md")), ids=identify)
-def test_page_of_the_reference_begins_with_a_table(path):
-    text = path.read_text()
-    introduction, *entries = re.split(r"^(?:::: |\{\w+\}$)", text, flags=re.MULTILINE)
-    assert entries and "\n| --- |" in introduction
-    assert introduction.split("\n\n")[1].count(". ") + 1 >= 2, "It begins with two sentences"
-
-
-BRITISH = re.compile(
-    r"\b\w*(?:colour|behaviour|neighbour|favour|labelled|labelling|modell|cancell|centre|grey"
-    r"|licence|catalogue|[a-z]{3}isation|(?:organ|optim|normal|initial|summar|token|recogn)is)\w*\b",
-    re.IGNORECASE,
-)
-
-
-@pytest.mark.parametrize("path", PAGES, ids=identify)
-def test_spelling_is_american(path):
-    text = re.sub(r'"[^"]*"', "", INLINE.sub("", BLOCK.sub("", path.read_text())))
-    found = set(BRITISH.findall(text))
-    assert not found

@@ -104,20 +104,6 @@ def test_new_folder_is_complete_or_missing(tmp_path):
         files.check_new(tmp_path / "file" / "new")  # Before anything is written.
 
 
-def test_adding_files_keeps_the_others(tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / "old").write_text("old")
-    with pytest.raises(RuntimeError), files.add_to_folder(tmp_path) as folder:
-        with open(os.path.join(folder, "old"), "w") as file:
-            file.write("half")
-        raise RuntimeError
-    assert (tmp_path / "old").read_text() == "old"
-    with files.add_to_folder(tmp_path) as folder:
-        with open(os.path.join(folder, "old"), "w") as file:
-            file.write("new")
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"mine": "mine", "old": "new"}
-
-
 def test_error_while_files_are_moved_restores_all(tmp_path, monkeypatch):
     names = ["config.json", "a.h5", "sub/b.txt", "new/c.txt"]
 

@@ -101,17 +101,6 @@ def test_files_keep_the_objectives_of_pretraining(build, tmp_path):
             assert table is loaded.backbone.token_embedding
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_clones_have_the_same_outputs(name):
-    model = MODELS[name]()
-    clone = keras.models.clone_model(model)
-    assert [w.path for w in clone.weights] == [w.path for w in model.weights]
-    clone.set_weights(model.get_weights())
-    for ours, theirs in zip(outputs(model), outputs(clone)):
-        np.testing.assert_allclose(theirs, ours, atol=1e-6)
-    assert not {id(w) for w in clone.weights} & {id(w) for w in model.weights}
-
-
 def test_span_masking_in_a_model_needs_tensorflow(tmp_path):
     token_ids = keras.Input((L,), dtype="int32")
     masking = ks.SpanMasking(V, 4, max_predictions=3, seed=1)

@@ -190,21 +190,6 @@ def test_quantized_presets_are_saved_and_can_be_converted(preset, tmp_path):
         assert {weight.dtype for weight in component.resolver.weights} == {"float32"}
 
 
-def test_failed_saving_keeps_the_old_model(nlp, tmp_path, monkeypatch):
-    def fail(tokenizer, path):
-        raise OSError("No space left")
-
-    nlp.to_disk(tmp_path / "pipeline")
-    folder = tmp_path / "pipeline" / "spanbert_coreference"
-    before = {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
-    monkeypatch.setattr(ks.SpanBertTokenizer, "save_assets", fail)
-    for name in ["pipeline", "other"]:
-        with pytest.raises(OSError, match="No space left"):
-            nlp.to_disk(tmp_path / name)
-    assert {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")} == before
-    assert not (tmp_path / "other" / "spanbert_coreference").exists()
-
-
 @pytest.mark.filterwarnings("ignore")  # Python and JAX warn of forks.
 def test_forked_processes_refuse_a_model_of_their_parent(nlp):
     assert texts_of(nlp(TEXT)) == CLUSTERS

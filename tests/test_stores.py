@@ -1,14 +1,11 @@
 """Paths in stores: complete reads, writes to the end or not at all, and errors."""
 
 import contextlib
-import functools
 import gzip
-import http.server
 import itertools
 import os
 import pathlib
 import sys
-import threading
 
 import fsspec
 import numpy as np
@@ -291,20 +288,6 @@ def test_newest_complete_checkpoints_are_kept(broken, store):
     assert CheckpointFolder(f"{broken}/checkpoints", keep=2).steps() == [14, 12, 5]
 
 
-def test_damaged_checkpoint_is_set_aside(broken, caplog):
-    folder = CheckpointFolder(f"{broken}/checkpoints", keep=2)
-    for step in [3, 5]:
-        write(folder, step)
-    put(f"{broken}/checkpoints/step-5/SHA256SUMS", b"\xff")
-    assert newest(f"{broken}/checkpoints")[1] == 3
-    assert "step-5 is damaged" in caplog.text
-    assert files.entries(f"{broken}/checkpoints") == ["step-3", "step-5.damaged"]
-    write(folder, 5)  # The same step can be written again.
-    put(f"{broken}/checkpoints/step-5/state.json", '{"version": 2, "step": 4}')
-    assert newest(f"{broken}/checkpoints")[1] == 3
-    assert files.entries(f"{broken}/checkpoints")[1:] == ["step-5.damaged", "step-5.damaged-2"]
-
-
 def test_run_folder_sends_what_changed_and_run_json_first(broken, store):
     folder = RunFolder(f"{broken}/run", resumes=False)
     for name in ["corpus.json", "run.json", "metrics.json"]:
@@ -330,20 +313,6 @@ def test_globs_in_other_stores(tmp_path, monkeypatch):
     for folder in [f"file://{tmp_path}/", "file://", "memory://texts/"]:
         assert list(files.find(f"{folder}*.txt")) == [f"{folder}a.txt"]
     files.remove_folder("memory://texts")
-
-
-def test_changed_page_of_the_same_length_is_copied_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_SPANBERT_CACHE", str(tmp_path / "cache"))
-    page = tmp_path / "site" / "a.txt"
-    page.parent.mkdir()
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=page.parent)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for text, time in [("one", 10**9), ("two", 10**9 + 60)]:
-            page.write_text(text)
-            os.utime(page, (time, time))
-            assert copy(f"http://127.0.0.1:{server.server_port}/a.txt") == text
-        server.shutdown()
 
 
 def test_errors_name_the_path(broken, store):

@@ -48,12 +48,6 @@ def test_blanks_at_line_ends_do_not_change_clusters(tmp_path, end, separator):
     assert expected[0]["clusters"] == CLUSTERS
 
 
-def test_blanks_at_the_ends_of_some_lines(tmp_path):
-    lines = [*wide("\t")[:2], *wide()[2:4], *wide("\t\t")[4:]]
-    (document,) = coreference.read(write(tmp_path / "a.conll", conll(*lines)))
-    assert document["clusters"] == CLUSTERS
-
-
 def test_a_malformed_cell_before_a_tab_is_not_lost(tmp_path):
     path = tmp_path / "a.conll"
     for cells in [["(1)|", *"-----"], ["(e1)", *"-----"], ["(1)", "x", *"----"]]:

@@ -15,7 +15,6 @@ import sys
 import tarfile
 import tempfile
 import types
-import zipfile
 from typing import NamedTuple
 
 import keras
@@ -353,20 +352,6 @@ def test_unknown_prefixes_are_named(models, tmp_path, name):
 
 
 # === Heads and labels ===
-@pytest.mark.parametrize(
-    "name, arguments",
-    [
-        ("classes", "`num_classes` or `class_names`"),
-        ("relations", "`relations`"),
-        ("words", "`labels`"),
-    ],
-)
-def test_missing_heads_are_named(models, tmp_path, name, arguments):
-    folder = write(models("encoder"), tmp_path)
-    with pytest.raises(ValueError, match=f"{arguments} must be given.*no head.*classifier.weight"):
-        CASES[name].cls.from_preset(folder)
-
-
 def test_missing_heads_are_initialized_and_logged(hf_folder, models, tmp_path, caplog):
     ks.SpanBertPretrainer.from_preset(hf_folder, **HEAD_ONLY)
     assert "has no weights for nsp_head and pooler, which start from random weights" in caplog.text
@@ -715,11 +700,9 @@ def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def cut_bin(is_old, folder):
-    path = to_bin(folder)
-    if is_old:
-        tensors = torch.load(path, weights_only=True)
-        torch.save(tensors, path, _use_new_zipfile_serialization=False)
+def cut_old_bin(path):
+    tensors = torch.load(path, weights_only=True)
+    torch.save(tensors, path, _use_new_zipfile_serialization=False)
     cut(path)
 
 
@@ -747,12 +730,6 @@ def torch_file(content):
         return folder / "a.pt"
 
     return write_file
-
-
-def other_zip(folder):
-    with zipfile.ZipFile(folder / "a.pt", "w") as file:
-        file.writestr("a/data.txt", "x")
-    return folder / "a.pt"
 
 
 def index(shard):
@@ -809,25 +786,21 @@ REFUSED = {
     # Damaged files are named.
     "cut safetensors": (change_file("model.safetensors", lambda x: x[:-100]), INCOMPLETE),
     "tensor's end": (change_file("model.safetensors", lambda x: with_data_end(x, 7)), INCOMPLETE),
-    "header's size": (change_file("model.safetensors", lambda x: struct.pack("<Q", 2**62) + x[8:]),
-     INCOMPLETE),
     **{f"pointer {name}": (change_file(name, lambda _: POINTER), f"`git lfs pull`.*{name}, a p")
        for name in ["config.json", "model.safetensors", "vocab.txt"]},
     "cut config": (change_file("config.json", lambda _: b"{"), "config.json must be JSON"),
     "deep config": (change_file("config.json", lambda _: b"[" * 200_000), "must be JSON"),
-    "list": (change_file("config.json", lambda _: b"[1]"), "must have a JSON object.* list"),
     "long vocabulary": (change_file("vocab.txt", lambda x: x + b"a\n"),
      f"as many tokens as the embeddings, {V}[.]"),
     "no mask": (change_file("vocab.txt", lambda x: x.replace(b"[MASK]", b"[GONE]")), r"\[MASK\]"),
-    "cut bin": (lambda folder: cut_bin(False, folder), CUT_BIN),
-    "cut old bin": (lambda folder: cut_bin(True, folder), CUT_BIN),
+    "cut bin": (lambda folder: cut(to_bin(folder)), CUT_BIN),
+    "cut old bin": (lambda folder: cut_old_bin(to_bin(folder)), CUT_BIN),
     "cut google": (lambda folder: cut_google("index", folder),
      "bert_model.ckpt is not a complete TensorFlow checkpoint"),
     "cut google data": (lambda folder: cut_google("data-00000-of-00001", folder), "cannot be read"),
     "empty": (torch_file(b""), "Received: an empty file"),
     "text": (torch_file(b"hello world\n"), "Received: another kind of file, .* b'hello wo'"),
     "set": (torch_file(pickle.dumps({"a": {1}})), "UnpicklingError: Unsupported operand"),
-    "zip": (other_zip, "a.pt must be a complete PyTorch file"),
     # Code is not run.
     "evil": (evil_bin, "pytorch_model.bin must be a complete PyTorch file with only tensors"),
     "evil pickle": (evil_pickle, "checkpoint.pt must be a complete PyTorch file"),
@@ -861,7 +834,6 @@ REFUSED = {
     # Files outside of the source.
     "gone": (index("gone.safetensors"), "names 'gone.safetensors'"),
     "shard above": (index("../source/model.safetensors"), IN_ITS_FOLDER),
-    "absolute shard": (index("/etc/passwd"), IN_ITS_FOLDER),
     **{f"archive {name}": (hostile_archive(name), f"{PLAIN_FILES}'{name}'")
        for name in ["../a.json", "/tmp/a.json", "a/../../a.json"]},
     **{f"archive {kind}": (hostile_archive("model/b.txt", kind), f"{PLAIN_FILES}'model/b.txt'")

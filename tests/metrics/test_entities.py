@@ -1,6 +1,5 @@
 import json
 
-import numpy as np
 import pytest
 
 from keras_spanbert import metrics
@@ -82,11 +81,6 @@ def test_tags_are_read_like_conlleval(tags, spans, strict_spans):
         scores = metrics.entities([gold], [tags], strict=strict)
         assert scores["precision"] == scores["recall"] == 100.0
         assert sum(of_one["support"] for of_one in scores["by_type"].values()) == len(wanted)
-
-
-def test_tags_can_be_arrays():
-    tags = np.array([["B-x", "I-x", "O"]])
-    assert metrics.entities(tags, tags)["f1"] == 100.0
 
 
 def test_sentences_can_be_a_column():

@@ -159,15 +159,6 @@ def test_processes_share_a_batch_and_arrays_equal_tensors(arrays, by_length):
         keras.tree.map_structure(np.testing.assert_array_equal, joined, batch)
 
 
-def test_lengths_are_few(arrays):
-    """XLA compiles one program for each."""
-    batches = Batches(arrays, 8, 3, by_length=True)
-    lengths = {batches.batch(step)[0]["token_ids"].shape for step in range(33)}
-    assert lengths <= {(8, length) for length in [8, 12, 16, 24, 32, 48, 64]}
-    signature = batches.dataset().element_spec[0]["token_ids"]
-    assert signature.shape.as_list() == [8, None]
-
-
 def test_batches_need_no_tensorflow(arrays, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     x, _, weights = Batches(arrays, 8, 3, whole_epochs=True)[10]

@@ -4,7 +4,6 @@ import grain
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_answerer
 from torch.utils.data import DataLoader
 
 from keras_spanbert.data.batches import Batches
@@ -22,17 +21,6 @@ def test_list_of_dicts_is_rows_if_they_share_a_key():
     assert unpack(rows) == (rows, None, None)
     assert unpack(rows[:1]) == (rows[:1], None, None)
     assert unpack([{"token_ids": 1}]) == ({"token_ids": 1}, None, None)
-
-
-@pytest.mark.once("torch")
-def test_pairs_of_dicts_must_be_tuples():
-    model = tiny_answerer.build()
-    model.compile("sgd")
-    questions, contexts, answers = tiny_answerer.examples(4)
-    x = {"question": questions, "context": contexts}
-    y = {name: [answer[name] for answer in answers] for name in answers[0]}
-    with pytest.raises(ValueError, match=r"`\(x, y\)` must be a tuple"):
-        model.fit(x, answers, validation_data=[x, y], verbose=0)
 
 
 @pytest.mark.once

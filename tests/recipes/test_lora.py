@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from small_runs import TASKS, start
 from train_script import (
-    check_fails,
     check_resumes,
     run_and_capture,
     run_in_process,
@@ -86,10 +85,3 @@ def test_quantized_presets_are_trained_as_float_models(run_flags, tmp_path, with
     again = cls.from_preset(str(tmp_path / "again"))
     encoder = ks.SpanBertBackbone.from_preset(str(tmp_path / "int8"), dtype="float32")
     assert changed_weights(encoder, again) == {"query/kernel", "value/kernel"}
-
-
-@pytest.mark.parametrize("run_flags", ["classification"], indirect=True)
-def test_lora_without_fine_tuning_is_refused(run_flags, tmp_path, capsys):
-    _, _, flags = run_flags
-    flags = [flag for flag in flags if not flag.startswith("--train_data")]
-    check_fails(capsys, flags, "applies only with --train_data", "no --train_data")

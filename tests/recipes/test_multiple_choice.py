@@ -15,12 +15,6 @@ from keras_spanbert import data, files
 TASK = "--task=multiple_choice"
 
 
-def write_codah(path, rows):
-    lines = [["o", row["prompt"], *row["choices"], str(row["label"])] for row in rows]
-    path.write_text("".join("\t".join(line) + "\n" for line in lines))
-    return path
-
-
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     """A preset with large weights, so that answers differ clearly."""
@@ -67,15 +61,3 @@ def test_released_format_and_its_predictions(preset, tmp_path):
     accuracy = np.mean([a == r["label"] for a, r in zip(found, read)])
     assert scores == {"accuracy": pytest.approx(100.0 * accuracy), "total": 6}
     assert answers.read_text() == ",pred\n" + "".join(f"{i},{a}\n" for i, a in enumerate(found))
-
-
-def test_predictions_of_codah_are_a_table(preset, tmp_path):
-    path, answers = write_codah(tmp_path / "data.tsv", examples(6, seed=3, choices=4)), "a.csv"
-    run_in_process(
-        TASK, f"--preset={preset}", "--dataset=codah", f"--predict_data={path}",
-        f"--predictions={tmp_path / answers}",
-    )  # fmt: skip
-    read, rows = data.codah.read(path), files.read_csv(tmp_path / answers)
-    model = ks.SpanBertMultipleChoice.from_preset(preset)
-    assert [int(row["choice"]) for row in rows] == model.logits_of(read).argmax(axis=1).tolist()
-    assert [row["id"] for row in rows] == [example["id"] for example in read]

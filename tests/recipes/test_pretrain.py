@@ -241,13 +241,11 @@ def test_warning_without_sbo_targets_names_flag(texts, tmp_path, monkeypatch, ca
 @pytest.mark.parametrize(
     ("preset", "length", "expected"),
     [
-        ("pretrainer", 7, "half of the preset's 16 tokens"),
         ("pretrainer", 8, None),
         ("of short blocks", 4, None),
         ("of short blocks", 3, "half of the preset's 8 tokens"),
         # A task's own length is not that of its pretraining.
         ("classifier", 7, "half of the preset's 16 tokens"),
-        ("huggingface", 7, "half of the preset's 16 tokens"),
     ],
 )
 def test_short_blocks_of_a_preset_are_warned_about(
@@ -257,9 +255,7 @@ def test_short_blocks_of_a_preset_are_warned_about(
     path = tmp_path / preset
     model = ks.SpanBertPretrainer.from_preset(str(trained[0]))
     backbone, tokenizer = model.backbone, model.preprocessor.tokenizer
-    if preset == "huggingface":
-        ks.checkpoints.to_huggingface(model, path)
-    elif preset == "classifier":
+    if preset == "classifier":
         preprocessor = ks.SpanBertTextClassifierPreprocessor(tokenizer, sequence_length=8)
         ks.SpanBertTextClassifier(backbone, 2, preprocessor).save_to_preset(str(path))
     else:
@@ -333,20 +329,6 @@ def test_ctrl_c_before_training_leaves_no_files(tmp_path, monkeypatch):
     assert err == "train.py: interrupted before training. Nothing was saved\n"
     assert {path.suffix for path in cache.glob("*")} <= {".lock"}
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.long
-def test_ctrl_c_before_the_first_step_saves(texts, tmp_path, monkeypatch, capsys):
-    def interrupted(*args, **kwargs):
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(ks.SpanBertPretrainer, "fit", interrupted)
-    with pytest.raises(SystemExit) as error:
-        run_in_process(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY)
-    assert error.value.code == 130
-    assert "Interrupted at step 0" in capsys.readouterr().out
-    assert files.read_json(tmp_path / "run" / "metrics.json")["steps"] == 0
-    ks.SpanBertPretrainer.from_preset(str(tmp_path / "run"))
 
 
 @pytest.fixture

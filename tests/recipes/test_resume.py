@@ -2,13 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
-from forked import Forked
 from processes import run_python
 from train_script import ROOT, check_fails, check_flags_only, run_in_process
 
@@ -22,15 +19,6 @@ TINY = [
     "--dropout=0.1", "--steps=14", "--eval_every=4", "--eval_steps=2", "--checkpoint_every=3",
 ]  # fmt: skip
 EVERY_50 = "--eval_every=50"
-# Same as the fixtures `one_layer` and `untraced`.
-TRAIN = """
-import keras
-from keras_spanbert import SpanBertBackbone
-from keras_spanbert_commands import train
-SpanBertBackbone.SIZES["tiny"].update(num_layers=1, num_heads=2, hidden_dim=16)
-keras.Model.run_eagerly = property(lambda self: True, lambda self, value: None)
-train()
-"""
 # Dies at step 7, with a checkpoint of step 6, in the middle of an epoch.
 TRAIN_AND_DIE = """
 import os
@@ -65,24 +53,6 @@ def finished(texts, tmp_path_factory):
 def newest(output):
     steps = [int(name.split("-")[1]) for name in os.listdir(output / "checkpoints") if "-" in name]
     return max(steps)
-
-
-# runs/test_training_checkpoint.py and the other recipes test on each backend that checkpoints are
-# complete.
-def test_killed_runs_equal_an_uninterrupted_run(texts, tmp_path, monkeypatch, capsys):
-    (tmp_path / "train.py").write_text(TRAIN)
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import resume
-
-    monkeypatch.setattr(resume, "TRAIN", tmp_path / "train.py")
-    flags = ["--kills=1", "--seed=7", "--", f"--train_data={texts}", *TINY, "--steps=8"]
-    monkeypatch.setattr(sys, "argv", ["resume.py", *flags])
-    monkeypatch.setattr(subprocess, "Popen", Forked)
-    # Starts the server, as the moment of the kill depends on the time of the first run.
-    Forked([sys.executable, "-c", ""]).wait()
-    resume.main()
-    out = capsys.readouterr().out
-    assert "killed 1 times" in out and "largest difference between histories and weights: 0" in out
 
 
 @pytest.mark.every_backend

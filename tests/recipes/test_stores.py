@@ -89,19 +89,6 @@ def test_run_killed_during_a_checkpoint_resumes_elsewhere(broken, texts, tmp_pat
     check_fails(capsys, flags, "new or empty", f"{broken}/run")
 
 
-def test_training_on_a_corpus_prepared_in_a_store(bucket, texts, tmp_path, capsys):
-    text = put_files(texts, f"{bucket}/texts")
-    run_in_process(
-        "--task=prepare", f"--train_data={text}/*.txt", f"--output={bucket}/prepared",
-        "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
-    )  # fmt: skip
-    assert "metrics.json" in files.entries(f"{bucket}/prepared")
-    run_in_process(f"--train_data={bucket}/prepared", f"--output={tmp_path / 'run'}", *SHORT)
-    assert files.read_json(tmp_path / "run" / "metrics.json")["steps"] == 8
-    run_in_process("--resume", f"--output={tmp_path / 'run'}")
-    assert "Continuing from step 8" in capsys.readouterr().out
-
-
 @pytest.mark.once("tensorflow")
 def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
     import squad_runs

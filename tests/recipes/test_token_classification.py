@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tiny_tagger import VOCABULARY, build, examples, train
+from tiny_tagger import VOCABULARY, build, train
 from train_script import run_in_process, save_encoder
 
 from keras_spanbert import files
@@ -57,36 +57,6 @@ def test_column_of_words(again, tmp_path, caplog):
     assert not [record for record in caplog.records if "only counts" in record.getMessage()]
     again("--predict_data=a.CONLL", "--predictions=c.conll")
     assert "a.CONLL: the column of words only counts 1, 2, 3" in caplog.text
-    # A name is the column of tables, and other files have their words in the first column.
-    (tmp_path / "a.tsv").write_text('text\ttokens\n""\t"annie\tsaid ""rome"""\n')
-    (tmp_path / "a.conll").write_text("annie B-person\n")
-    again(
-        "--eval_data=a.conll", "--output=more", "--predict_data=a.tsv", "--predictions=d.jsonl",
-        "--words_column=tokens", "--quoted_tsv",
-    )  # fmt: skip
-    assert files.read_json("more/metrics.json")["f1"] == 100.0
-    assert read_lines(tmp_path / "d.jsonl")[0]["words"] == ["annie", "said", '"rome"']
-
-
-def test_words_and_texts_in_tables(again, tmp_path):
-    rows = [{"tokens": x["words"], "ner": x["tags"], "key": "k"} for x in examples(4, seed=5)]
-    files.write_json_lines("a.jsonl", rows)
-    again(
-        "--eval_data=a.jsonl", "--words_column=tokens", "--label_column=ner",
-        "--predict_data=a.jsonl", "--predictions=b.csv", "--output=run",
-    )  # fmt: skip
-    assert files.read_json("run/metrics.json")["total"] == 4
-    found = files.read_csv("b.csv")
-    assert [row["words"].split() for row in found] == [row["tokens"] for row in rows]
-    assert all(len(row["tags"].split()) == len(row["words"].split()) for row in found)
-    (tmp_path / "texts.csv").write_text('mail,body\nm1,"annie, met"\nm2,rome\n')
-    again(
-        "--predict_data=texts.csv", "--predictions=c.jsonl", "--text_column=body",
-        "--id_column=mail",
-    )  # fmt: skip
-    found = read_lines(tmp_path / "c.jsonl")
-    assert [row["id"] for row in found] == ["m1", "m2"]
-    assert [row["entities"][0]["text"] for row in found] == ["annie", "rome"]
 
 
 def test_predicted_entities_of_lines_can_be_trained_on(again, preset, tmp_path, capsys):

@@ -25,6 +25,8 @@ def empty(path):
         ("state.json", flip),
         ("SHA256SUMS", flip),
         ("SHA256SUMS", empty),
+        ("SHA256SUMS", lambda path: path.write_bytes(b"\xff")),
+        ("state.json", lambda path: path.write_text('{"version": 2, "step": 3}')),
     ],
 )
 def test_damaged_checkpoint_is_set_aside(name, damage, tmp_path, caplog):
@@ -38,6 +40,10 @@ def test_damaged_checkpoint_is_set_aside(name, damage, tmp_path, caplog):
     assert path.endswith("step-2") and state["step"] == 2 and arrays["w"].tolist() == [2] * 3
     assert (tmp_path / "step-4.damaged").is_dir() and folder.steps() == [2]
     assert f"{tmp_path}/step-4 is damaged" in caplog.text
+    folder.write(4, {}, "{}")  # The same step can be written again.
+    flip(tmp_path / "step-4" / "state.json")
+    assert folder.read_newest()[0].endswith("step-2")
+    assert (tmp_path / "step-4.damaged-2").is_dir()
 
 
 def test_checkpoint_of_another_version_is_refused(tmp_path):

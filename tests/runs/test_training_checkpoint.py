@@ -229,20 +229,6 @@ def test_invalid_arguments_and_folders_are_refused(tmp_path):
         ks.TrainingCheckpoint(str(tmp_path / "file"), 1)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_non_finite_loss_stops_training(tmp_path, value):
-    x = X.copy()
-    stream = Batches((X, Y), BATCH_SIZE, seed=1)
-    row = stream.rows(4)[0][0]  # The first row of step 5.
-    x[row] = value
-    with pytest.raises(FloatingPointError) as error:
-        run(tmp_path, x=x)
-    assert "at step 5" in str(error.value) and f"{tmp_path}/step-3" in str(error.value)
-    with np.load(tmp_path / "bad-batch-step-5.npz") as batch:
-        np.testing.assert_array_equal(batch["x"][0], x[row])
-        np.testing.assert_array_equal(batch["y"], stream.batch(4)[1])
-
-
 def test_non_finite_weights_are_not_written(tmp_path):
     class Spoil(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

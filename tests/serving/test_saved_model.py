@@ -13,6 +13,7 @@ from tiny_tasks import with_large_weights
 
 import keras_spanbert as ks
 from keras_spanbert.serving import export_saved_model
+from keras_spanbert.serving.saved_model import embeddings
 from keras_spanbert.tasks.question_answering.decoding import answers
 
 SERVE = """
@@ -111,23 +112,6 @@ def test_empty_and_invalid_inputs_and_a_context_of_1_mb(exported, serve):
     assert none == {"answer": [], "score": [], "start": [], "end": []}
 
 
-@pytest.mark.once
-def test_null_threshold_and_max_answer_length(trained_answerer, serve, tmp_path):
-    answerer = trained_answerer
-    questions, contexts, _ = examples(20, seed=8)
-    null_scores = answerer._decode(questions, contexts, 1, None, 32)[1]
-    answerer.null_threshold = float(np.median(null_scores))
-    try:
-        export_saved_model(answerer, tmp_path / "model", max_answer_length=1)
-        answers = answerer.answer(questions, contexts, max_answer_length=1)
-    finally:
-        answerer.null_threshold = None
-    (served,) = serve(tmp_path / "model", {"question": questions, "context": contexts})
-    check(served, answers, contexts)
-    assert 5 < served["answer"].count("") < 15
-    assert not any(" " in answer for answer in served["answer"])
-
-
 @pytest.mark.once("tensorflow")
 def test_only_equal_texts_are_one_answer():
     # A hash of these two words modulo a power of two would be the same.
@@ -204,28 +188,10 @@ def test_subclass_serves_a_function_that_is_traced_once(serve, tmp_path):
     np.testing.assert_allclose(served["row"], row, rtol=1e-6)
 
 
-def check_embeddings(served, backbone, tokenizer, texts, longest):
-    for i, text in enumerate(texts):
-        ids = tokenizer(text)[: longest - 2].tolist()
-        size = len(ids) + 2
-        ids = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
-        assert served["token_ids"][i][:size] == ids
-        assert served["padding_mask"][i] == (np.arange(len(served["offsets"][i])) < size).tolist()
-        inputs = {
-            "token_ids": np.array([ids]),
-            "segment_ids": np.zeros((1, size), int),
-            "padding_mask": np.ones((1, size), int),
-        }
-        expected = keras.ops.convert_to_numpy(backbone(inputs))[0]
-        np.testing.assert_allclose(served["embeddings"][i][:size], expected, atol=1e-5)
-        offsets = tokenizer.tokenize_batch([text], with_offsets=True)[1][0][: longest - 2]
-        assert served["offsets"][i][1 : size - 1] == offsets.tolist()
-        assert served["offsets"][i][0] == served["offsets"][i][size - 1] == [-1, -1]
-
-
 TEXTS = ["ann wrote it.", "", "é", "bob and eve sold it. " * 10]
 
 
+# tests/models/test_backbone.py and tests/formats/test_checkpoints.py compare the embeddings.
 @pytest.mark.once
 @pytest.mark.parametrize("is_pretrainer, longest", [(False, 24), (True, 16)])
 def test_embeddings_of_a_backbone_or_pretrainer(is_pretrainer, longest, serve, tmp_path):
@@ -236,7 +202,10 @@ def test_embeddings_of_a_backbone_or_pretrainer(is_pretrainer, longest, serve, t
     else:
         export_saved_model(backbone, tmp_path / "model", tokenizer=tokenizer)
     (served,) = serve(tmp_path / "model", {"text": TEXTS})
-    check_embeddings(served, backbone, tokenizer, TEXTS, longest)
+    expected = embeddings(backbone, tokenizer, longest)(tf.constant(TEXTS))
+    assert served.keys() == expected.keys() and expected["token_ids"].shape[1] == longest
+    for name, array in expected.items():
+        np.testing.assert_allclose(served[name], array, atol=1e-5, err_msg=name)
 
 
 class Subclass(ks.SpanBertQuestionAnswerer):

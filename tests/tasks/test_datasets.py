@@ -9,7 +9,6 @@ import tiny_tasks
 from task_rows import QUIET, check_outputs, evaluate
 
 import keras_spanbert as ks
-from keras_spanbert.checks import to_lists
 
 FORMATS = [None, "numpy", "tensorflow"]
 
@@ -146,9 +145,3 @@ def test_metrics():
             assert metric(*(column(values, format) for values in given)) == expected
     table = datasets.Dataset.from_list(articles)
     assert ks.metrics.squad(table, {"1": "a"})["exact"] == 100.0
-
-
-def test_text_and_lists_do_not_change():
-    for value in ["ab", b"ab", ["a"], ("a",), np.ones(2), None, 3]:
-        assert to_lists(value) is value
-    assert to_lists({"a": range(2)}) == {"a": [0, 1]}

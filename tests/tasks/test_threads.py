@@ -5,11 +5,8 @@ import concurrent.futures
 import keras
 import numpy as np
 import pytest
-import stub_resolver
 import tiny_models
 from tiny_tasks import TASKS, with_large_weights
-
-import keras_spanbert as ks
 
 
 def check_in_threads(*calls, times=3):
@@ -59,32 +56,4 @@ def test_pretrainer_fills_and_its_encoder_predicts():
         lambda: model.backbone.predict(inputs, verbose=0),
         lambda: model.backbone.predict_on_batch(inputs),
         lambda: keras.ops.convert_to_numpy(model.backbone(inputs)),
-    )
-
-
-@pytest.mark.long
-def test_resolver_scores_whole_texts_and_chunks(tmp_path):
-    stub_resolver.save(tmp_path / "resolver")
-    model = with_large_weights(
-        ks.SpanBertCoreferenceResolver.from_preset(str(tmp_path / "resolver"))
-    )
-    text = "Ann sold her book. Bob read it. " * 8
-    document = {"sentences": [["ann", "left", "."], ["she", "came", "."]]}
-    document["clusters"] = [[(0, 0), (3, 3)]]
-    check_in_threads(
-        lambda: model.resolve(text),
-        lambda: model.resolve([text, "She left."], max_spans_in_memory=8),  # In chunks.
-        lambda: model.score_document(document),
-        lambda: model.evaluate_clusters([document]),
-        times=2,
-    )
-
-
-def test_tasks_that_share_an_encoder_answer():
-    answerer = with_large_weights(tiny_models.answerer())
-    pretrainer = ks.SpanBertPretrainer(
-        answerer.backbone, tiny_models.pretrainer().preprocessor, position_dim=3
-    )
-    check_in_threads(
-        lambda: answerer.answer("a", "b d e"), lambda: pretrainer.fill("a [MASK] d", top_k=2)
     )

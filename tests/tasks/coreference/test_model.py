@@ -56,21 +56,6 @@ def test_evaluate_gives_the_mean_loss_of_documents(build, document):
     assert loss == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-@pytest.mark.once
-def test_padded_batch_has_the_loss_of_its_documents(build, document):
-    model = build()
-    short = first_sentences(document, 2)
-    stream = model.batches([document, short, document], 2, shuffle=True, seed=1, pad=True)
-    epochs = []
-    for _, _, weights in stream.dataset().take(4).as_numpy_iterator():
-        epochs.append(weights.tolist())
-    assert epochs == [[1.0, 1.0], [1.0, 0.0]] * 2
-    x, y, weights = stream.batch(1)
-    first = keras.tree.map_structure(lambda array: array[:1], (x, y))
-    found = model.test_on_batch(x, y, weights)
-    assert found == pytest.approx(model.test_on_batch(*first), rel=1e-5)
-
-
 def test_presets_give_the_same_scores(build, document, tmp_path):
     model = build("overlap", ffnn_depth=2, singletons=True)
     history = model.fit([document], validation_data=[document, document], verbose=0).history

@@ -76,13 +76,6 @@ def test_mentions_that_meet_within_a_word_are_kept():
     assert found == [{(0, 1): 1.0, (1, 2): 2.0, (2, 2): 3.0}]
 
 
-def test_scores_are_optional(resolver):
-    (found,) = resolver.resolve([TEXT], scores=True)
-    assert all(isinstance(mention["score"], float) for mention in mentions(found))
-    without = [{k: m[k] for k in ("text", "start", "end")} for m in mentions(found)]
-    assert without == mentions(resolver.resolve(TEXT))
-
-
 def test_speakers_and_genre_change_scores(resolver, monkeypatch):
     batches, predict = [], type(resolver).predict_on_batch
 

@@ -1,6 +1,5 @@
 """`fit`, `evaluate` and `predict` with all input types of `keras.Model.fit`."""
 
-import copy
 import sys
 
 import keras
@@ -64,15 +63,6 @@ def test_strings_of_any_type(model, expected, kind):
     np.testing.assert_allclose(history["val_loss"][0], evaluated["loss"], rtol=1e-5)
     outputs = model.predict(make(), verbose=0, **size)["mlm"]
     np.testing.assert_allclose(outputs, predicted, atol=1e-5)
-
-
-@ONCE
-def test_copies_accept_strings(model, expected, tmp_path):
-    model.optimizer.build(model.trainable_variables)
-    model.save(tmp_path / "pretrainer.keras")
-    for same in [copy.deepcopy(model), keras.saving.load_model(tmp_path / "pretrainer.keras")]:
-        losses = same.evaluate(TEXTS, batch_size=SIZE, verbose=0, return_dict=True)
-        assert losses["loss"] == pytest.approx(expected[0]["loss"], rel=1e-5)
 
 
 @ONCE

@@ -163,15 +163,6 @@ def test_tokens_of_a_blank_after_the_longest_span_have_no_sbo_score():
 
 
 @pytest.mark.once
-def test_lone_surrogates_become_replacement_characters():
-    model = build(L)
-    clean, broken = (f"the{mark} [MASK] of it" for mark in ["\ufffd", "\ud800"])
-    assert model.fill(broken) == model.fill(clean)
-    assert model.score(broken, ["a\ud800"]) == model.score(clean, ["a"])
-    assert model.fill([]) == []
-
-
-@pytest.mark.once
 def test_preprocessor_that_does_not_fit_is_named():
     model = build(L)
     tokenizer = model.preprocessor.tokenizer

@@ -74,12 +74,6 @@ def test_fit_learns_to_find_entities(trained):
 
 
 @pytest.mark.once
-def test_weights_of_classes_are_refused(trained):
-    with pytest.raises(ValueError, match="must be None for this .* Use `sample_weight`"):
-        trained.fit([["bob", "met"]], [["O", "O"]], class_weight={0: 2.0})
-
-
-@pytest.mark.once
 def test_entities_are_exact_slices_of_short_and_long_texts(trained):
     text = "annie met  bob,in new york."
     found = trained.tag(text)
