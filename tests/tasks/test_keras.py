@@ -11,7 +11,8 @@ from tiny_tasks import TASKS
 import keras_spanbert as ks
 
 TORCH = keras.backend.backend() == "torch"
-LEFT_OUT = {"OrbaxCheckpoint"}  # Needs Orbax, which is not a requirement.
+# The first needs Orbax, which is not a requirement.
+LEFT_OUT = {"OrbaxCheckpoint", "CallbackList"}
 NAMES = sorted(
     name
     for name, cls in vars(keras.callbacks).items()
@@ -34,7 +35,7 @@ def to_numpy(outputs):
     return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
 
 
-def make(name, model, folder):
+def make(name, folder):
     """Returns a callback."""
     arguments = {
         "BackupAndRestore": [folder / "backup"],
@@ -48,47 +49,45 @@ def make(name, model, folder):
         "TensorBoard": [folder / "board"],
     }.get(name, [])
     options = {
-        "CallbackList": {"callbacks": [c() for c in model.string_callbacks], "add_history": True},
         "EarlyStopping": {"restore_best_weights": True},
         "ModelCheckpoint": {"save_best_only": True},
         "ReduceLROnPlateau": {"min_delta": 1e9},
         "SwapEMAWeights": {"swap_on_epoch": True},
     }.get(name, {})
-    if name == "CallbackList":
-        options["model"] = model
     return getattr(keras.callbacks, name)(*arguments, **options)
 
 
-def pairs():
-    """PyTorch runs each pair, of which few are quick. The others would compile too often."""
-    quick = {"LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights"}
-    for of_task in ALL:
-        for name in NAMES if TORCH else ["all"]:
-            is_quick = name in quick and of_task in ("texts", "coreference")
-            yield pytest.param(of_task, name, marks=[] if is_quick else pytest.mark.long)
+# The tests of two tasks on PyTorch are quick, as nothing is compiled.
+QUICK = ["texts", "coreference"] if TORCH else []
 
 
 @pytest.mark.filterwarnings("ignore:Could not reach RemoteMonitor")
-@pytest.mark.parametrize("of_task, name", pairs())
-def test_callback(of_task, name, tmp_path):
+@pytest.mark.parametrize(
+    "of_task",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in ALL],
+)
+def test_callbacks(of_task, tmp_path):
     model, (x, y) = task(of_task)
-    names = [n for n in NAMES if n != "CallbackList"] if name == "all" else [name]
-    model.optimizer.use_ema = "SwapEMAWeights" in names
+    model.optimizer.use_ema = True  # For `SwapEMAWeights`.
     first = float(model.optimizer.learning_rate)
-    callbacks = [make(each, model, tmp_path) for each in names]
-    if name == "CallbackList":
-        (callbacks,) = callbacks
+    callbacks = [make(name, tmp_path) for name in NAMES]
     data = {"validation_data": (x, y), "batch_size": 5} if of_task != "coreference" else {}
     history = model.fit(x, y, epochs=2, callbacks=callbacks, verbose=0, **data)
     assert len(history.epoch) == 2 and np.isfinite(history.history["loss"]).all()
-    expected = {"LearningRateScheduler": 0.25, "ReduceLROnPlateau": 0.5}
-    rate = first * np.prod([expected.get(each, 1.0) for each in names])
-    assert float(model.optimizer.learning_rate) == pytest.approx(rate)
-    files = {
-        "CSVLogger": "log.csv", "LambdaCallback": "1.txt", "ModelCheckpoint": "best.keras",
-        "TensorBoard": "board/train",
-    }  # fmt: skip
-    assert all((tmp_path / files[each]).exists() for each in names if each in files)
+    # `LearningRateScheduler` and `ReduceLROnPlateau` change it.
+    assert float(model.optimizer.learning_rate) == pytest.approx(first * 0.25 * 0.5)
+    for name in ["log.csv", "1.txt", "best.keras", "board/train"]:
+        assert (tmp_path / name).exists(), name
+
+
+@pytest.mark.once("torch")
+def test_list_of_callbacks():
+    model, (x, y) = task("texts")
+    callbacks = keras.callbacks.CallbackList(
+        [callback() for callback in model.string_callbacks], add_history=True, model=model
+    )
+    history = model.fit(x, y, epochs=2, callbacks=callbacks, verbose=0)
+    assert len(history.epoch) == 2
 
 
 @pytest.mark.parametrize("of_task", ALL)
