@@ -7,6 +7,7 @@ import shlex
 import sys
 
 import pytest
+from absl import flags
 from absl.testing import flagsaver
 
 import keras_spanbert as ks
@@ -19,8 +20,10 @@ sys.path.insert(0, str(ROOT / "docs"))
 import record  # noqa: E402
 
 INDEX = ROOT / "docs" / "README.md"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
-PAGES += sorted(ROOT.glob("docs/*.md"))
+PAGES = [ROOT / name / "README.md" for name in ["benchmarks", "configs", "examples"]]
+PAGES += [*record.PAGES, *ROOT.glob("docs/reference/*.md")]
+PAGES.remove(ROOT / "CHANGELOG.md")  # It names what is gone.
+PAGES.sort()
 SECTIONS = ["What it does", "Try it", "In Python", "Which option when", "How good", "Limits"]
 SECTIONS += ["Next"]
 TRAINING = ["Fine-tune on your own data", "Train on your own text"]
@@ -164,6 +167,26 @@ def test_commands_in_the_text_have_flags_that_exist(path):
     for code in INLINE.findall(BLOCK.sub("", path.read_text())):
         if start.match(code):
             check_command(code)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=identify)
+def test_flags_in_the_text_exist(path):
+    scripts = [
+        *ROOT.glob("benchmarks/*.py"),
+        ROOT / "keras_spanbert" / "checkpoints" / "__main__.py",
+    ]
+    sources = "".join(script.read_text() for script in scripts)
+    for name in re.findall(r"`--(\w+)", BLOCK.sub("", path.read_text())):
+        exists = name in [*flags.FLAGS, "flagfile", "help", "helpfull", "version"]
+        exists = exists or f'"--{name}"' in sources
+        assert exists, f"No command has a flag --{name}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=identify)
+def test_files_in_the_text_exist(path):
+    folders = "benchmarks|configs|docs|examples|keras_spanbert|tests"
+    names = re.findall(rf"`((?:{folders})/[^`\s<]*)`", path.read_text())
+    assert not [name for name in names if not any(ROOT.glob(name.rstrip("/")))]
 
 
 def check_command(command):
