@@ -24,7 +24,7 @@ class SimilarityPreprocessor(SpanBertPreprocessor):
         self.sequence_length = sequence_length
         self.built = True
 
-    def call(self, x, y=None, sample_weight=None):
+    def convert(self, x, y, sample_weight):
         if not isinstance(x, dict):
             if y is None and "similarity" in x[0]:
                 y = [example["similarity"] for example in x]

@@ -6,8 +6,10 @@ import keras
 import keras_hub
 import numpy as np
 
+from keras_spanbert.bridge import call_from_graph
 from keras_spanbert.checks import accepts_datasets, check_in
-from keras_spanbert.layers.array_functions import is_symbolic, namespace
+from keras_spanbert.data.batches import SEQUENCES
+from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.fit_strings import unpack
@@ -15,7 +17,6 @@ from keras_spanbert.models.from_preset import FromPreset
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import as_labels, check_names
-from keras_spanbert.text.strings import check_in_graph
 from keras_spanbert.wording import format_count
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -81,6 +82,45 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
                 *(self.sequence_length, f"{num_cut:,}", f"{num_rows:,}"),
             )
 
+    def call(self, x, y=None, sample_weight=None):
+        given = x, y, sample_weight
+        if is_symbolic(x):
+            return call_from_graph(self.convert, given, self.signature(*given))
+        return self.convert(*given)
+
+    def convert(self, x, y, sample_weight):
+        """Returns the result of a call. Graphs too call it with eager tensors."""
+        raise NotImplementedError
+
+    def signature(self, x, y, sample_weight) -> tuple:
+        """Returns the `tf.TensorSpec`s of the result of `convert` for tensors of a graph."""
+        import tensorflow as tf
+
+        num_rows = tf.nest.flatten(x)[0].shape[0]
+        inputs = self.row_specs(x, num_rows)
+        weights = None if sample_weight is None else tf.TensorSpec([num_rows], "float32")
+        if y is not None:
+            y = self.label_spec(y, num_rows)
+        return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
+
+    def row_specs(self, x, num_rows: int | None) -> dict:
+        """Returns the `tf.TensorSpec`s of the model's inputs."""
+        return self.sequence_specs(num_rows)
+
+    def label_spec(self, y, num_rows: int | None):
+        """Returns the `tf.TensorSpec` of the numbers of labels."""
+        import tensorflow as tf
+
+        shape = [num_rows, *(size for size in y.shape[1:] if size != 1)]
+        return tf.TensorSpec(shape, label_dtype(y))
+
+    def sequence_specs(self, *shape: int | None) -> dict:
+        """Returns the `tf.TensorSpec`s of arrays `[*shape, L]` for the encoder."""
+        import tensorflow as tf
+
+        spec = tf.TensorSpec([*shape, self.sequence_length], "int32")
+        return dict.fromkeys(SEQUENCES, spec)
+
     def get_config(self):
         return {**super().get_config(), **config_of(self, self.config_names)}
 
@@ -121,18 +161,17 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         outputs = super().__call__(*given, **kwargs)
         return keras.tree.map_structure(lambda x: x[0], outputs) if is_row else outputs
 
-    def call(self, x, y=None, sample_weight=None):
+    def convert(self, x, y, sample_weight):
         if y is None and is_examples(x):
             labels = [example.get(self.label_key) for example in x]
             y = None if all(label is None for label in labels) else labels
         inputs = self.rows(x)
         y = None if y is None else self.labels(y, inputs)
-        if y is not None and not is_symbolic(y):
-            num_rows = len(inputs["token_ids"])
-            if len(y) != num_rows:
-                raise ValueError(
-                    f"`y` must have a value for each row. Received: {len(y)} for {num_rows} rows"
-                )
+        num_rows = len(inputs["token_ids"])
+        if y is not None and len(y) != num_rows:
+            raise ValueError(
+                f"`y` must have a value for each row. Received: {len(y)} for {num_rows} rows"
+            )
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, inputs["token_ids"])
         return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
@@ -140,6 +179,13 @@ class LabelledPreprocessor(SpanBertPreprocessor):
     def get_config(self):
         names = self.label_names
         return {**super().get_config(), "label_names": names and list(names)}
+
+
+def label_dtype(y) -> str:
+    """Returns the dtype of the numbers of labels, a tensor of a graph."""
+    if isinstance(y, dict):
+        raise ValueError(f"`y` must be a tensor of labels in a graph. Received: {y!r:.80}")
+    return "float32" if y.dtype.is_floating else "int32"
 
 
 def _as_batch(x):
@@ -150,25 +196,16 @@ def _as_batch(x):
 
 def as_weights(sample_weight, rows, noun: str = "row"):
     """Returns weights as float32 `[N]`. Raises `ValueError` if they are not a number per row."""
-    if is_symbolic(sample_weight):
-        import tensorflow as tf
-
-        weights = tf.cast(sample_weight, tf.float32)
-        is_right, given = weights.shape.rank in (None, 1), ""
-    else:
-        weights = np.asarray(sample_weight, "float32")
-        is_right, given = weights.shape == (len(rows),), f" for {format_count(len(rows), noun)}"
-    if not is_right:
+    weights = np.asarray(sample_weight, "float32")
+    if weights.shape != (len(rows),):
         raise ValueError(
             f"`sample_weight` must have a number for each {noun}. Received: shape "
-            f"{tuple(weights.shape)}{given}"
+            f"{weights.shape} for {format_count(len(rows), noun)}"
         )
-    xp = namespace(weights)
-    are_right = xp.isfinite(weights) & (weights >= 0)
-    rule = "`sample_weight` must be finite and at least 0. Received:"
-    if xp is not np:
-        return check_in_graph(weights, are_right, rule, weights)
+    are_right = np.isfinite(weights) & (weights >= 0)
     if not are_right.all():
         i = int(np.argmin(are_right))
-        raise ValueError(f"{rule} {weights[i]} for {noun} {i}")
+        raise ValueError(
+            f"`sample_weight` must be finite and at least 0. Received: {weights[i]} for {noun} {i}"
+        )
     return weights

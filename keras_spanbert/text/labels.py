@@ -1,4 +1,4 @@
-"""Converts labels: names or numbers, in any container, eagerly and in graph code."""
+"""Converts labels: names or numbers, in any container."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.checks import check_in, is_integer
-from keras_spanbert.layers.array_functions import is_symbolic, namespace
+from keras_spanbert.layers.array_functions import namespace
 from keras_spanbert.text.strings import check_in_graph, decode
 
 
@@ -25,11 +25,8 @@ def as_labels(labels, names: list[str] | None, place: Callable = str):
     """Converts labels `[N]`, names or numbers, to the numbers that the model trains on.
 
     Without `names` they are numbers, also `[N, C]`. `place` describes a label's index in messages.
-    Returns int32 for names and integers, float32 for other numbers. Raises `ValueError` for others,
-    and a graph `tf.errors.InvalidArgumentError` when it runs.
+    Returns int32 for names and integers, float32 for other numbers. Raises `ValueError` for others.
     """
-    if is_symbolic(labels):
-        return _in_graph(labels, names)
     rows = np.asarray(labels) if hasattr(labels, "__array__") else labels
     values = [as_scalar(value) for value in rows]
     if names is not None:
@@ -55,47 +52,6 @@ def _is_number(value):
             return bool(np.isfinite(np.asarray(value, "float64").astype("float32")).all())
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-def _in_graph(labels, names):
-    import tensorflow as tf
-
-    if labels.dtype == tf.string:
-        if names is None:
-            raise ValueError(
-                "`label_names` must be set if labels are names. Received: label_names=None, "
-                f"labels={labels!r:.80}"
-            )
-        is_name = labels[..., None] == tf.constant(names)
-        found = tf.argmax(is_name, axis=-1, output_type=tf.int32)
-        return check_labels_in_graph(found, tf.reduce_any(is_name, axis=-1), labels, names)
-    if labels.shape.rank == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if names is None:
-        if labels.dtype.is_floating:
-            return tf.cast(labels, tf.float32)
-        values = tf.cast(labels, tf.float64)
-        is_right = (values >= -(2.0**31)) & (values < 2.0**31)
-        rule = "An integer label must fit in 32 bits. Use floats for others. Received:"
-        return check_in_graph(tf.cast(labels, tf.int32), is_right, rule, labels)
-    if labels.dtype.is_floating or labels.shape.rank != 1:
-        raise ValueError(f"A label must be {known_labels(names)}. Received: {labels!r:.80}")
-    integers = [key for key in label_numbers(names) if is_integer(key)]
-    labels = tf.cast(labels, tf.int64)
-    if not integers:  # An integer could be a name or a number.
-        wrong = tf.zeros_like(labels, tf.bool)
-        return check_labels_in_graph(tf.cast(labels, tf.int32), wrong, labels, names)
-    is_name = labels[..., None] == tf.constant(integers, tf.int64)
-    # The names of classes are all integers, or none of their numbers is another one's name.
-    found = tf.argmax(is_name, axis=-1, output_type=tf.int32)
-    return check_labels_in_graph(found, tf.reduce_any(is_name, axis=-1), labels, names)
-
-
-def check_labels_in_graph(found, is_right, labels, names):
-    """Returns `found` if all of `is_right` is true. Otherwise the graph fails when it runs."""
-    return check_in_graph(
-        found, is_right, f"A label must be {known_labels(names)}. Received:", labels
-    )
 
 
 # Losses whose labels are numbers of classes, or 0 and 1.

@@ -1,16 +1,10 @@
-"""Labels as numbers, eagerly and in graph code."""
+"""Labels as numbers."""
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_spanbert.tasks.classification.preprocessor import label_rows
 from keras_spanbert.text.labels import as_labels
-
-
-def in_graph(function, labels, *arguments):
-    dataset = tf.data.Dataset.from_tensors(labels).map(lambda y: function(y, *arguments))
-    return next(iter(dataset)).numpy()
 
 
 @pytest.mark.parametrize("labels", [[3_000_000_000, 1], [-(2**31) - 1, 1], [10**20, 1]])
@@ -21,22 +15,11 @@ def test_large_integers_are_values_of_a_regression(labels):
 
 def test_integers_stay_integers_if_they_fit():
     assert as_labels([2**31 - 1, -(2**31), True], None).dtype == "int32"
-    found = in_graph(as_labels, np.array([2**31 - 1, 1]), None)
-    assert found.dtype == "int32" and found.tolist() == [2**31 - 1, 1]
 
 
 def test_numbers_beyond_float32_are_refused():
     with pytest.raises(ValueError, match="finite number.*Received: 1e[+]300 at 1"):
         as_labels([0.5, 1e300], None)
-
-
-def test_integers_in_a_graph_do_not_wrap_around():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="fit in 32 bits"):
-        in_graph(as_labels, np.array([2**31, 1], "uint32"), None)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="model.*s 2: bad, good"):
-        in_graph(as_labels, np.array([2**32, 1]), ["bad", "good"])
-    many = list(map(str, range(300)))
-    assert in_graph(as_labels, np.array([255], "uint8"), many).tolist() == [255]
 
 
 STARS = ["1", "2", "3", "4", "5"]
@@ -56,13 +39,12 @@ STARS = ["1", "2", "3", "4", "5"]
     ],
 )  # fmt: skip
 def test_integers_are_names_if_all_names_are_integers(names, labels, expected):
-    for convert in [as_labels, lambda *arguments: in_graph(as_labels, *arguments)]:
-        if isinstance(expected, list):
-            assert convert(labels, names).tolist() == expected
-            assert convert(np.array(labels), names).tolist() == expected
-        else:
-            with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=expected):
-                convert(labels, names)
+    if isinstance(expected, list):
+        assert as_labels(labels, names).tolist() == expected
+        assert as_labels(np.array(labels), names).tolist() == expected
+    else:
+        with pytest.raises(ValueError, match=expected):
+            as_labels(labels, names)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32"])
@@ -70,4 +52,3 @@ def test_rows_of_labels_have_any_dtype(dtype):
     labels = np.array([[0, 1, 1], [0, 0, 0]], dtype)
     names = ["a", "b", "c"]
     assert label_rows(labels, names).tolist() == labels.astype(int).tolist()
-    assert in_graph(label_rows, labels, names).tolist() == labels.astype(int).tolist()

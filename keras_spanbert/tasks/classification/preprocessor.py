@@ -10,10 +10,9 @@ from keras_spanbert.checks import (
     check_same_length,
     to_python,
 )
-from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.text.examples import column, is_examples
-from keras_spanbert.text.labels import check_labels_in_graph, label_id, label_numbers
+from keras_spanbert.text.labels import label_id, label_numbers
 from keras_spanbert.text.pairs import encode_pairs
 from keras_spanbert.text.strings import as_strings
 
@@ -24,8 +23,6 @@ def label_rows(labels, names: list[str]):
     A row of `labels` is a list or set of names, in which `""` is padding, or C values of 0 and 1.
     Raises `ValueError` if it is something else, or a name is unknown.
     """
-    if is_symbolic(labels):
-        return _rows_in_graph(labels, names)
     numbers_of = label_numbers(names)
     rows = to_python(labels)
     kinds = (list, set, frozenset)
@@ -47,25 +44,6 @@ def label_rows(labels, names: list[str]):
                 f"{len(names)} classes. Received: {row!r:.80} in row {i}"
             )
     return found
-
-
-def _rows_in_graph(labels, names):
-    import tensorflow as tf
-
-    labels = labels.to_tensor() if isinstance(labels, tf.RaggedTensor) else labels
-    if labels.shape.rank != 2:
-        raise ValueError(
-            "Labels must be rows of names or of 0 and 1, because a text can have several labels. "
-            f"Received: {labels!r:.80}"
-        )
-    if labels.dtype == tf.string:
-        is_name = labels[:, :, None] == tf.constant(names)
-        found, is_right = tf.reduce_any(is_name, axis=1), tf.reduce_any(is_name, axis=2)
-        is_right |= labels == ""  # Padding.
-    else:
-        found = tf.ensure_shape(tf.cast(labels, tf.float64), [None, len(names)])
-        is_right = (found == 0) | (found == 1)
-    return check_labels_in_graph(tf.cast(found, tf.int32), is_right, labels, names)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -143,6 +121,13 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
         if self.multi_label and self.label_names is not None:
             return label_rows(y, self.label_names)
         return super().labels(y, inputs)
+
+    def label_spec(self, y, num_rows):
+        if self.multi_label and self.label_names is not None:
+            import tensorflow as tf
+
+            return tf.TensorSpec([num_rows, len(self.label_names)], "int32")
+        return super().label_spec(y, num_rows)
 
     def rows(self, x) -> dict:
         if isinstance(x, dict):

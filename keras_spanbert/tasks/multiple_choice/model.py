@@ -23,6 +23,8 @@ from keras_spanbert.tasks.multiple_choice.preprocessor import (
     is_one,
 )
 from keras_spanbert.text.examples import check_examples
+from keras_spanbert.text.pairs import encode_pairs
+from keras_spanbert.text.strings import as_strings, check_in_graph
 
 # The logit of padding. Its probability is 0, and the loss stays finite.
 NO_CHOICE = -1e9
@@ -180,10 +182,21 @@ class SpanBertMultipleChoice(ClassifierTask):
             return self({name: x[:, None, :] for name, x in rows.items()}, training=False)
 
         def serve_contexts(context, prompt, choices):
-            inputs = self.preprocessor.inputs(prompt, choices, context)
-            is_choice = inputs.pop("choice_mask") > 0  # [B, C]
+            num_prompts, num_questions = tf.size(prompt), tf.shape(choices)[0]
+            message = "`prompts` and `choices` must have the same length. Received:"
+            is_right = num_prompts == num_questions
+            choices = check_in_graph(choices, is_right, message, num_prompts, num_questions)
+            is_choice = choices != ""  # [B, C]
             places = tf.where(is_choice)  # [R, 2], for R choices.
-            rows = {name: tf.boolean_mask(x, is_choice) for name, x in inputs.items()}
+            choice = as_strings("choices", tf.boolean_mask(choices, is_choice))
+            context, prompt = (
+                as_strings("texts", tf.gather(texts, places[:, 0])) for texts in (context, prompt)
+            )
+            has_context = context != ""
+            first = tf.where(has_context, context, prompt)
+            longer = tf.strings.join([prompt, choice], " ")
+            second = tf.where(has_context & (prompt != ""), longer, choice)
+            rows = encode_pairs(self.preprocessor, first, second)
             found = outputs_by_length(compute_scores, rows, [1])[:, 0]  # [R]
             shape = tf.shape(choices, tf.int64)
             logits = tf.tensor_scatter_nd_update(tf.fill(shape, -float("inf")), places, found)

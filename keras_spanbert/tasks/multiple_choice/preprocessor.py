@@ -6,23 +6,19 @@ import keras
 import numpy as np
 
 from keras_spanbert.checks import accepts_datasets, check_length, check_same_length, to_python
-from keras_spanbert.layers.array_functions import int32, is_symbolic, namespace, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.text.examples import columns_of, is_examples
 from keras_spanbert.text.pairs import encode_pairs
-from keras_spanbert.text.strings import as_strings, check_in_graph
+from keras_spanbert.text.strings import as_strings
 
 # N questions: `contexts` and `prompts` are lists of N strings, `""` for no context. `choices` is a
-# list of N lists of strings, `None` for a missing choice. In a graph these are string tensors, and
-# `choices` is `[N, C]` or ragged.
+# list of N lists of strings, `None` for a missing choice.
 Questions = collections.namedtuple("Questions", ["contexts", "prompts", "choices"])
 MIN_CHOICES = 2  # Minimum number of choices of a question.
 
 
 def check_questions(prompts, choices, contexts=None) -> Questions:
     """Returns `Questions` of the arguments of `inputs`. Raises `ValueError` for others."""
-    if is_symbolic(prompts):
-        return _questions_in_graph(prompts, choices, contexts)
     is_list = isinstance(prompts, (list, tuple))
     pairs = [isinstance(prompt, (list, tuple)) for prompt in prompts] if is_list else []
     if any(pairs):
@@ -40,58 +36,6 @@ def check_questions(prompts, choices, contexts=None) -> Questions:
     choices = _as_choices(choices)
     check_same_length(prompts=prompts, choices=choices, contexts=contexts)
     return Questions(contexts, prompts, choices)
-
-
-def _questions_in_graph(prompts, choices, contexts):
-    import tensorflow as tf
-
-    prompts = as_strings("prompts", prompts)
-    contexts = tf.zeros_like(prompts) if contexts is None else as_strings("contexts", contexts)
-    if choices.dtype != tf.string or choices.shape.rank != 2:
-        raise ValueError(f"`choices` must be strings [N, C]. Received: choices={choices!r:.80}")
-    is_ragged = isinstance(choices, tf.RaggedTensor)
-    num_questions = tf.cast(choices.nrows() if is_ragged else tf.shape(choices)[0], tf.int32)
-    num_prompts = tf.size(prompts)
-    message = "`prompts` and `choices` must have the same length. Received:"
-    prompts = check_in_graph(
-        prompts, num_prompts == num_questions, message, num_prompts, num_questions
-    )
-    return Questions(contexts, prompts, tf.strings.unicode_transcode(choices, "UTF-8", "UTF-8"))
-
-
-def choice_texts(questions: Questions) -> tuple:
-    """Returns bool `[N, C]`, whether there is a choice, and both texts of these R choices."""
-    contexts, prompts, choices = questions
-    if is_symbolic(prompts):
-        return _texts_in_graph(contexts, prompts, choices)
-    first, second = [], []
-    mask = np.zeros((len(choices), max(map(len, choices), default=0)), bool)
-    for i, (context, prompt, row) in enumerate(zip(contexts, prompts, choices)):
-        for j, choice in enumerate(row):
-            if choice is not None:
-                mask[i, j] = True
-                first.append(context or prompt)
-                second.append(f"{prompt} {choice}" if context and prompt else choice)
-    return mask, first, second
-
-
-def _texts_in_graph(contexts, prompts, choices):
-    import tensorflow as tf
-
-    if isinstance(choices, tf.RaggedTensor):
-        is_choice = tf.sequence_mask(choices.row_lengths())
-        choices = choices.to_tensor("")
-    else:
-        is_choice = choices != ""
-    places = tf.where(is_choice)  # [R, 2]
-    choices = tf.gather_nd(choices, places)
-    context, prompt = (tf.gather(texts, places[:, 0]) for texts in (contexts, prompts))
-    has_context = context != ""
-    first = tf.where(has_context, context, prompt)
-    second = tf.where(
-        has_context & (prompt != ""), tf.strings.join([prompt, choices], " "), choices
-    )
-    return is_choice, first, second
 
 
 def is_one(prompts, choices) -> bool:
@@ -211,21 +155,24 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
             )
         return self.inputs(x["prompt"], x["choices"], x.get("context"))
 
+    def row_specs(self, x, num_rows):
+        import tensorflow as tf
+
+        shape = num_rows, x["choices"].shape[1]
+        return {**self.sequence_specs(*shape), "choice_mask": tf.TensorSpec(shape, "int32")}
+
     def labels(self, y, inputs=None):
         y = super().labels(y)
         if inputs is None:
             return y
         mask = inputs["choice_mask"]
         rule = "A label must be the number of one of its question's choices, from 0. Received:"
-        if y.dtype != np.int32 or len(y.shape) != 1:
+        if y.dtype != np.int32 or y.ndim != 1:
             raise ValueError(f"{rule} {y!r:.80}")
-        xp = namespace(y)
-        if xp is np and len(y) != len(mask):
+        if len(y) != len(mask):
             return y  # The call raises the error.
-        choice = xp.cumsum(xp.ones_like(mask), axis=1, dtype=np.int32) - 1
-        is_right = xp.any((choice == y[:, None]) & (mask > 0), axis=1)
-        if xp is not np:
-            return check_in_graph(y, is_right, rule, y)
+        choice = np.arange(mask.shape[1])
+        is_right = ((choice == y[:, None]) & (mask > 0)).any(axis=1)
         for row in np.flatnonzero(~is_right)[:1]:
             count = np.count_nonzero(mask[row])
             raise ValueError(f"{rule} {y[row]} at {row}, a question of {count} choices")
@@ -259,18 +206,17 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         if choices is None and contexts is None and is_examples(prompts):
             return self.rows(prompts)
         questions = check_questions(prompts, choices, contexts)
-        xp = namespace(questions.prompts)
-        mask, first, second = choice_texts(questions)
-        rows = encode_pairs(self, first, second)
-        # The rows of the choices, after a first one of padding.
-        is_choice = int32(xp, mask)
-        in_row = xp.sum(is_choice, axis=1, dtype=np.int32)
-        before = xp.cumsum(in_row, dtype=np.int32) - in_row
-        number = xp.cumsum(is_choice, axis=1, dtype=np.int32) + before[:, None]
-        inputs = {"choice_mask": is_choice}
-        for name, array in rows.items():
-            fill = self.tokenizer.pad_token_id if name == "token_ids" else 0
-            padding = np.full((1, self.sequence_length), fill, np.int32)
-            array = xp.concatenate([padding, array], axis=0)
-            inputs[name] = take(xp, array, xp.where(mask, number, np.int32(0)))
+        first, second = [], []
+        mask = np.zeros((len(questions.choices), max(map(len, questions.choices), default=0)), bool)
+        for i, (context, prompt, row) in enumerate(zip(*questions)):
+            for j, choice in enumerate(row):
+                if choice is not None:
+                    mask[i, j] = True
+                    first.append(context or prompt)
+                    second.append(f"{prompt} {choice}" if context and prompt else choice)
+        inputs = {"choice_mask": mask.astype(np.int32)}
+        for name, array in encode_pairs(self, first, second).items():
+            padding = self.tokenizer.pad_token_id if name == "token_ids" else 0
+            inputs[name] = np.full((*mask.shape, self.sequence_length), padding, np.int32)
+            inputs[name][mask] = array
         return inputs

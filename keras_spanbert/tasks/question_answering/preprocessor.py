@@ -11,18 +11,11 @@ import numpy as np
 
 from keras_spanbert.checks import accepts_datasets, check_counts, check_same_length, to_python
 from keras_spanbert.data.batches import SEQUENCES
-from keras_spanbert.layers.array_functions import (
-    is_symbolic,
-    namespace,
-    range_like,
-    repeat,
-    searchsorted,
-    take,
-)
+from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
 from keras_spanbert.text import windows as text_windows
 from keras_spanbert.text.examples import column, columns_of, is_examples
-from keras_spanbert.text.strings import as_strings, check_in_graph, code_points
+from keras_spanbert.text.strings import as_strings, code_points
 from keras_spanbert.text.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts
 
 # Characters at which the released script splits words.
@@ -38,20 +31,20 @@ Answers = collections.namedtuple(
 
 
 def as_answers(answers, contexts) -> Answers:
-    """Converts answers in any form to columns. Checks that they are at their positions.
+    """Converts answers in any form to columns.
 
-    Raises `ValueError` if one is not, and a graph `tf.errors.InvalidArgumentError` when it runs.
+    Raises `ValueError` if one is not at its position.
     """
-    is_columns = isinstance(answers, dict) and set(answers) == {"text", "answer_start"}
-    if is_symbolic(answers):
-        return _answers_in_graph(answers, contexts, is_columns)
-    if is_columns:
+    if isinstance(answers, dict) and set(answers) == {"text", "answer_start"}:
         columns = as_strings("text", answers["text"]), np.asarray(answers["answer_start"]).tolist()
         answers = [
             None if at == -1 else {"text": text, "answer_start": at} for text, at in zip(*columns)
         ]
     if not isinstance(answers, (list, tuple)):
-        _raise_form(answers)
+        raise ValueError(
+            "`answers` must be a list of {'text', 'answer_start'} or None, or a dict of these "
+            f"columns. Received: {answers!r:.80}, of type {type(answers).__name__}"
+        )
     answers = list(map(_first_answer, answers))
     for i, (answer, context) in enumerate(zip(answers, contexts)):
         is_answer = answer is None or (
@@ -89,70 +82,33 @@ def _first_answer(answer):
     return next(({"text": text, "answer_start": at} for text, at in zip(*columns)), None)
 
 
-def _raise_form(answers):
-    raise ValueError(
-        "`answers` must be a list of {'text', 'answer_start'} or None, or a dict of these "
-        f"columns. Received: {answers!r:.80}, of type {type(answers).__name__}"
-    )
-
-
-def _answers_in_graph(answers, contexts, is_columns):
-    import tensorflow as tf
-
-    if not is_columns:
-        _raise_form(answers)
-    texts, starts = as_strings("text", answers["text"]), tf.cast(answers["answer_start"], tf.int64)
-    has_answer = starts != -1
-    texts = tf.where(has_answer, texts, "")
-    sizes = tf.strings.length(texts, "UTF8_CHAR")
-    places = tf.clip_by_value(
-        starts, 0, tf.cast(tf.strings.length(contexts, "UTF8_CHAR"), tf.int64)
-    )
-    slices = tf.strings.substr(contexts, places, tf.cast(sizes, tf.int64), "UTF8_CHAR")
-    is_right = ~has_answer | ((slices == texts) & (sizes > 0) & (starts >= 0))
-    message = "An answer must be at its place in the context. Received:"
-    starts = check_in_graph(starts, is_right, message, texts, starts)
-    return Answers(texts, starts, starts + tf.cast(sizes, tf.int64))
-
-
-def answer_tokens(xp, contexts, characters, context_of, answers):
+def answer_tokens(contexts, characters, context_of, answers):
     """Returns the first and the last token of each answer in its context, `[N]`, -1 for none.
 
     These are the tokens that overlap the characters of the answer, or, if the tokenizer drops
     these, those of the words that contain the answer. `contexts` are `Tokens` with offsets and
     `characters` the `CodePoints` of U contexts, and `context_of` is `[N]`.
     """
-
-    def int64(x):
-        return xp.asarray(x, dtype=np.int64)
-
     # === Answers and tokens, in characters of all contexts ===
     has_answer = answers.starts >= 0
-    shift = take(xp, characters.starts, context_of)
-    start = xp.where(has_answer, answers.starts, np.int64(0)) + shift
-    stop = xp.where(has_answer, answers.stops, np.int64(1)) + shift
-    sizes = int64(contexts.sizes)
-    shift = take(xp, characters.starts, repeat(xp, range_like(xp, sizes, np.int64), sizes))
-    begins, ends = (int64(contexts.offsets[:-1, i]) + shift for i in range(2))
+    shift = characters.starts[context_of]
+    start = np.where(has_answer, answers.starts, 0) + shift
+    stop = np.where(has_answer, answers.stops, 1) + shift
+    begins, ends = (contexts.offsets[:-1] + np.repeat(characters.starts, contexts.sizes)[:, None]).T
 
     def overlap(start, stop):
-        first = searchsorted(xp, ends, start, "right")
-        return int64(first), int64(searchsorted(xp, begins, stop)) - 1
+        return np.searchsorted(ends, start, "right"), np.searchsorted(begins, stop) - 1
 
     # === The whole words, for answers without tokens ===
-    is_blank = characters.values == ord(_BLANKS[0])
-    for blank in _BLANKS[1:]:
-        is_blank |= characters.values == ord(blank)
-    blanks = int64(xp.nonzero(is_blank)[0])
-    before = int64(searchsorted(xp, blanks, start)) - 1
-    word_start = xp.where(before < 0, np.int64(0), take(xp, blanks, xp.maximum(before, 0)) + 1)
-    word_stop = xp.maximum(take(xp, blanks, searchsorted(xp, blanks, stop - 1)), stop)
+    blanks = np.flatnonzero(np.isin(characters.values, list(map(ord, _BLANKS))))
+    before = np.searchsorted(blanks, start) - 1
+    word_start = np.where(before < 0, 0, blanks[np.maximum(before, 0)] + 1)
+    word_stop = np.maximum(blanks[np.searchsorted(blanks, stop - 1)], stop)
 
     own, words = overlap(start, stop), overlap(word_start, word_stop)
-    first, last = (xp.where(own[0] > own[1], word, x) for word, x in zip(words, own))
-    before = take(xp, int64(contexts.starts), context_of)
+    first, last = (np.where(own[0] > own[1], word, x) for word, x in zip(words, own))
     has_tokens = has_answer & (first <= last)
-    return [xp.where(has_tokens, x - before, np.int64(-1)) for x in (first, last)]
+    return [np.where(has_tokens, x - contexts.starts[context_of], -1) for x in (first, last)]
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -252,7 +208,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             "max_question_length": min(64, max(1, 3 * sequence_length // 8)),
         }
 
-    def call(self, x, y=None, sample_weight=None):
+    def convert(self, x, y, sample_weight):
         if is_examples(x):
             if y is None and "answers" in x[0]:
                 y = column(x, "answers")
@@ -267,9 +223,17 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         labels = None if y is None else {n: windows[n] for n in ["start", "end"]}
         if sample_weight is not None:
             weights = as_weights(sample_weight, x["question"], "question")
-            of_windows = take(namespace(weights), weights, windows["example_index"])
-            sample_weight = {n: of_windows for n in ["start", "end"]}
+            sample_weight = dict.fromkeys(["start", "end"], weights[windows["example_index"]])
         return keras.utils.pack_x_y_sample_weight(inputs, labels, sample_weight)
+
+    def signature(self, x, y, sample_weight):
+        import tensorflow as tf
+
+        labels, weights = (
+            None if given is None else dict.fromkeys(["start", "end"], tf.TensorSpec([None], dtype))
+            for given, dtype in [(y, "int32"), (sample_weight, "float32")]
+        )
+        return keras.utils.pack_x_y_sample_weight(self.sequence_specs(None), labels, weights)
 
     @accepts_datasets
     def windows(self, questions, contexts, answers=None) -> dict:
@@ -334,11 +298,11 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         example = spans.example
         windows = {"example_index": example}
         if answers is not None:
-            bounds = answer_tokens(xp, texts, code_points(unique), context_of, answers)
-            start, end = (xp.asarray(take(xp, x, example), dtype=np.int32) for x in bounds)
+            bounds = answer_tokens(texts, code_points(unique), context_of, answers)
+            start, end = (x[example].astype(np.int32) for x in bounds)
             is_inside = (start >= spans.first) & (end < spans.first + spans.count)
             shift = spans.before - spans.first
             for name, token in [("start", start), ("end", end)]:
-                windows[name] = xp.where(is_inside, token + shift, np.int32(0))
+                windows[name] = np.where(is_inside, token + shift, np.int32(0))
         # The largest arrays are made last, after the memory for answers is free again.
         return {**in_chunks(xp, example, lay_out), **windows}

@@ -4,15 +4,13 @@ import keras
 import numpy as np
 
 from keras_spanbert.checks import accepts_datasets, check_in, check_length
-from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, size, take
+from keras_spanbert.layers.array_functions import is_symbolic, namespace, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.tasks.relation_extraction.rows import MODES, Markers, Words, relation_rows
 from keras_spanbert.tasks.relation_extraction.sentences import (
-    BRACKETS,
     Columns,
-    check_columns,
     columns_in_graph,
-    replace_words,
+    replace_brackets,
     sentences,
 )
 from keras_spanbert.text.tokens import Tokens, expand, in_chunks, tokenize_texts, unique_texts
@@ -249,11 +247,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     def _rows(self, x, keeps_spans):
         symbols = self.symbol_ids()
         markers = Markers(*(symbols[name] for name in MARKERS))
-        if is_symbolic(x):
-            check_columns(x)
-            given = columns_in_graph(self, x)
-        else:
-            given = self._columns(sentences(x))
+        given = columns_in_graph(self, x) if is_symbolic(x) else self._columns(sentences(x))
         xp, num_words = namespace(given.words), given.num_words
         tokens = self._tokenize_words(given.words, given.are_examples)
         ids, starts, sizes = (xp.asarray(x, dtype=np.int64) for x in tokens[:3])
@@ -309,17 +303,13 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         """Returns `Tokens` of words. Those of special tokens come after the others."""
         xp = namespace(words)
         unique, number = unique_texts(words)
-        special_tokens = self.special_tokens() if are_examples else {}
-        if xp is np:
+        ids, starts, sizes, _ = tokenize_texts(self.tokenizer, replace_brackets(unique))
+        if are_examples:
+            special_tokens = self.special_tokens()
             special = np.array([special_tokens.get(word, -1) for word in unique], np.int32)
-            unique = [BRACKETS.get(word.lower(), word) for word in unique]
-        else:
-            unique, special = replace_words(unique, special_tokens)
-        tokens = tokenize_texts(self.tokenizer, unique)
-        after = size(xp, tokens.ids) + range_like(xp, special)
-        starts = xp.where(special >= 0, after, tokens.starts)
-        sizes = xp.where(special >= 0, np.int32(1), tokens.sizes)
-        ids = xp.concatenate([tokens.ids, special], axis=0)
+            starts = np.where(special >= 0, len(ids) + np.arange(len(unique)), starts)
+            sizes = np.where(special >= 0, 1, sizes)
+            ids = np.concatenate([ids, special])
         return Tokens(ids, take(xp, starts, number), take(xp, sizes, number), None)
 
     def special_tokens(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_spanbert.checks import check_same_length, is_integer, to_python
 from keras_spanbert.data.tacred import example_of_text, relation_example
+from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.text.examples import columns_of, is_examples
 from keras_spanbert.text.strings import as_strings, check_in_graph, code_points
 
@@ -25,7 +26,7 @@ EXAMPLE_TYPES = ("subj_type", "obj_type")
 Sentence = collections.namedtuple("Sentence", ["words", "spans", "types", "is_text", "place"])
 # The same for N sentences: `words`, strings `[S]`; `num_words` `[N]`; `spans` `[N, 4]`; `types`
 # `[N, 2]`, the ids of the types' symbols, all int64; `are_examples`, whether words can be special
-# tokens. In a graph these are tensors.
+# tokens. In a SavedModel these are tensors.
 Columns = collections.namedtuple(
     "Columns", ["words", "num_words", "spans", "types", "are_examples"]
 )
@@ -87,6 +88,8 @@ def sentences_from_texts(
     texts, subjects, objects, subject_types=None, object_types=None
 ) -> list[Sentence]:
     """Returns the sentences of texts with spans: see `SpanBertRelationExtractor.extract`."""
+    if len(getattr(texts, "shape", ())) == 2:
+        texts = to_python(texts)  # Words, ragged or padded.
     is_list = isinstance(texts, (list, tuple))
     if is_list and any(isinstance(text, (list, tuple)) for text in texts):
         texts = [text if isinstance(text, str) else as_strings("text", text) for text in texts]
@@ -152,30 +155,16 @@ _LAST_BLANK = 0x3000
 
 
 def columns_in_graph(preprocessor, x: dict) -> Columns:
-    """Returns the sentences of a dict of tensors, whose keys `check_columns` has checked."""
+    """Returns the sentences of the texts that a SavedModel takes, a dict of tensors."""
     import tensorflow as tf
 
-    are_examples = "token" in x
-    if are_examples:
-        texts, type_names = x["token"], EXAMPLE_TYPES
-        spans = tf.stack([x[name] for name in EXAMPLE_SPANS], axis=1)
-    else:
-        texts, type_names = x["text"], TYPES
-        spans = tf.concat([x[name] for name in SPANS], axis=1)
-    spans = tf.cast(spans, tf.int64)  # [N, 4]
-    if texts.shape.rank == 1:
-        words, spans = _split_texts(as_strings("texts", texts), spans)
-    else:
-        words = texts if isinstance(texts, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(texts)
-        words = tf.strings.unicode_transcode(words, "UTF-8", "UTF-8")
-        spans -= 0 if are_examples else np.array([0, 1, 0, 1])  # To the last words.
-        is_inside = (spans >= 0) & (spans < tf.cast(words.row_lengths(), tf.int64)[:, None])
-        spans = _check_spans(spans, tf.reduce_all(is_inside), "words")
+    spans = tf.cast(tf.concat([x[name] for name in SPANS], axis=1), tf.int64)  # [N, 4]
+    words, spans = _split_texts(as_strings("texts", x["text"]), spans)
     types = tf.zeros([tf.shape(spans)[0], 2], tf.int64)
     if preprocessor.uses_types:
-        roles = zip(["SUBJ", "OBJ"], type_names)
+        roles = zip(["SUBJ", "OBJ"], TYPES)
         types = tf.stack([_type_ids(preprocessor, role, x, name) for role, name in roles], axis=1)
-    return Columns(words.values, tf.cast(words.row_lengths(), tf.int64), spans, types, are_examples)
+    return Columns(words.values, tf.cast(words.row_lengths(), tf.int64), spans, types, False)
 
 
 def _split_texts(texts, spans):
@@ -186,7 +175,7 @@ def _split_texts(texts, spans):
     characters = code_points(texts)
     sizes = tf.cast(tf.strings.length(texts, "UTF8_CHAR"), tf.int64)
     is_inside = tf.reduce_all((spans >= 0) & (spans <= sizes[:, None]))
-    edges = _check_spans(spans, is_inside, "characters") + characters.starts[:, None]
+    edges = _check_spans(spans, is_inside) + characters.starts[:, None]
     # Blanks in Python's regular expressions.
     is_blank = tf.zeros_like(characters.values, tf.bool)
     for code in filter(lambda code: chr(code).isspace(), range(_LAST_BLANK + 1)):
@@ -210,15 +199,15 @@ def _split_texts(texts, spans):
     first_words = tf.gather(before, characters.starts)
     spans_in_words = tf.gather(before, edges) - first_words[:, None] - np.array([0, 1, 0, 1])
     words = tf.RaggedTensor.from_row_starts(words, first_words, validate=False)
-    return words, _check_spans(spans_in_words, True, "characters")
+    return words, _check_spans(spans_in_words, True)
 
 
-def _check_spans(spans, is_inside, what):
+def _check_spans(spans, is_inside):
     """Checks that spans, first and last of subject and object, are in their texts, not empty."""
     import tensorflow as tf
 
     is_right = is_inside & tf.reduce_all(spans[:, 0::2] <= spans[:, 1::2])
-    message = f"Subject and object must be {what} of the text, not all blank. Received:"
+    message = "Subject and object must be characters of the text, not all blank. Received:"
     return check_in_graph(spans, is_right, message, spans)
 
 
@@ -239,15 +228,13 @@ def _type_ids(preprocessor, role, x, name):
     return check_in_graph(ids, tf.reduce_any(is_type, axis=1), message, values)
 
 
-def replace_words(words, special_tokens: dict[str, int]):
-    """Replaces written brackets. Also returns the words' ids as special tokens, -1 for others."""
+def replace_brackets(words):
+    """Replaces written brackets, in a list of strings or a graph's tensor."""
+    if not is_symbolic(words):
+        return [BRACKETS.get(word.lower(), word) for word in words]
     import tensorflow as tf
 
     lower = tf.strings.lower(words)
     for written, bracket in BRACKETS.items():
         words = tf.where(lower == written, bracket, words)
-    if not special_tokens:
-        return words, tf.fill(tf.shape(words), -1)
-    is_special = words[:, None] == tf.constant(list(special_tokens))
-    ids = tf.gather(list(special_tokens.values()), tf.argmax(is_special, axis=1))
-    return words, tf.where(tf.reduce_any(is_special, axis=1), ids, -1)
+    return words

@@ -17,12 +17,11 @@ from keras_spanbert.checks import (
 )
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import append_end, int32, is_symbolic, namespace, take
-from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights
+from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights, label_dtype
 from keras_spanbert.tasks.token_classification.decoding import is_of_entities
 from keras_spanbert.text import windows as text_windows
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import as_labels
-from keras_spanbert.text.strings import as_strings, check_in_graph
 from keras_spanbert.text.tokens import (
     Part,
     expand,
@@ -52,20 +51,19 @@ Words = collections.namedtuple(
 def tokenize_words(tokenizer, words, num_words) -> Words:
     """Tokenizes texts that are lists of words. Equal words are tokenized once.
 
-    `words` are those of all texts, a list or a graph's `[S]`, `num_words` `[N]` of each.
+    `words` are those of all texts, a list, and `num_words` `[N]` are the numbers of each text's.
     """
-    xp = namespace(words)
     tokens = tokenize_repeated(tokenizer, words)
-    up_to = _cumulative_counts(xp, tokens.sizes)  # Number of tokens up to each word.
-    word, token = expand(xp, tokens.starts, tokens.sizes)
-    ends = xp.cumsum(num_words, dtype=np.int32)
-    starts = take(xp, up_to, ends - num_words)
+    up_to = _cumulative_counts(np, tokens.sizes)  # Number of tokens up to each word.
+    word, token = expand(np, tokens.starts, tokens.sizes)
+    ends = np.cumsum(num_words, dtype=np.int32)
+    starts = up_to[ends - num_words]
     return Words(
-        append_end(xp, take(xp, tokens.ids, token), np.int32(0)),
-        append_end(xp, word, np.int32(0)),
-        append_end(xp, token == take(xp, tokens.starts, word), False),
+        np.append(tokens.ids[token], np.int32(0)),
+        np.append(word, np.int32(0)),
+        np.append(token == tokens.starts[word], False),
         starts,
-        take(xp, up_to, ends) - starts,
+        up_to[ends] - starts,
         num_words,
         None,
     )
@@ -285,7 +283,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         windows = self.windows_of(self.words(as_texts(x)))
         return {name: windows[name] for name in SEQUENCES}
 
-    def call(self, x, y=None, sample_weight=None):
+    def convert(self, x, y, sample_weight):
         places = None
         if y is None and is_examples(x):
             y, places = read_labels(x), [example.get("place") for example in x]
@@ -293,18 +291,26 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         if y is None:
             return self.rows(x)
         texts = as_texts(x)
-        xp = namespace(texts)
         words = self.words(texts)
-        labels = append_end(xp, self.word_labels(texts, y, words, places), np.int32(0))
+        labels = self.word_labels(texts, y, words, places)
         windows = self.windows_of(words)
-        example, is_label = windows["example_index"], windows["is_label"]
-        word = xp.where(is_label, windows["word"], np.int32(0))
-        y = xp.where(is_label, take(xp, labels, word), np.int32(0))
-        weights = xp.asarray(is_label, dtype=np.float32)
+        is_label = windows["is_label"]
+        y = np.zeros(is_label.shape, labels.dtype)
+        y[is_label] = labels[windows["word"][is_label]]
+        weights = is_label.astype(np.float32)
         if sample_weight is not None:
-            sample_weight = as_weights(sample_weight, texts, "text")
-            weights *= take(xp, xp.maximum(sample_weight, LEAST_WEIGHT), example)[:, None]
+            sample_weight = np.maximum(as_weights(sample_weight, texts, "text"), LEAST_WEIGHT)
+            weights *= sample_weight[windows["example_index"]][:, None]
         return {name: windows[name] for name in SEQUENCES}, y, weights
+
+    def signature(self, x, y, sample_weight):
+        import tensorflow as tf
+
+        inputs, shape = self.sequence_specs(None), [None, self.sequence_length]
+        if y is None:
+            return inputs
+        labels = tf.TensorSpec(shape, label_dtype(y))
+        return inputs, labels, tf.TensorSpec(shape, "float32")
 
     @accepts_datasets
     def inputs(self, words) -> dict:
@@ -353,8 +359,6 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
 
     def words(self, texts) -> Words:
         """Returns the words of texts with their tokens. Texts are of one kind: see `as_texts`."""
-        if is_symbolic(texts) and texts.shape.rank == 2:
-            return tokenize_words(self.tokenizer, texts.values, _row_lengths(texts))
         if is_symbolic(texts) or (texts and isinstance(texts[0], str)):
             return tokenize_strings(self.tokenizer, texts, self.is_continuation)
         num_words = np.array([len(words) for words in texts], np.int32)
@@ -373,8 +377,6 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         Raises:
             ValueError: if the numbers of labels and words differ, or a label is unknown.
         """
-        if is_symbolic(texts):
-            return _labels_in_graph(texts, labels, self.label_names)
         if texts and isinstance(texts[0], str):
             if not isinstance(labels, (list, tuple)):
                 raise ValueError(
@@ -439,10 +441,10 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
 
 def _number_words(windows, words):
     """Returns windows with the number of each word in its text, `word_index`."""
-    xp, word = namespace(words.ids), windows.pop("word")
-    first = xp.cumsum(words.num_words, dtype=np.int32) - words.num_words
-    index = word - take(xp, first, windows["example_index"])[:, None]
-    return {**windows, "word_index": xp.where(word >= 0, index, np.int32(-1))}
+    word = windows.pop("word")
+    first = np.cumsum(words.num_words, dtype=np.int32) - words.num_words
+    index = word - first[windows["example_index"]][:, None]
+    return {**windows, "word_index": np.where(word >= 0, index, np.int32(-1))}
 
 
 def read_labels(examples) -> list:
@@ -451,15 +453,10 @@ def read_labels(examples) -> list:
 
 
 def as_texts(texts):
-    """Converts texts in any container to a list of strings or of lists of words.
-
-    In a graph, returns a string tensor `[N]`, or a ragged one of words.
-    """
+    """Converts texts in any container to a list of strings or of lists of words."""
     are_words = isinstance(texts, dict) and "words" in texts
     if are_words:
         texts = texts["words"]
-    if is_symbolic(texts):
-        return _texts_in_graph(texts, are_words)
     found = to_python(texts)
     if isinstance(found, list):
         found = [
@@ -474,50 +471,3 @@ def as_texts(texts):
         "Texts must be a list of strings, or of lists of words. Received: "
         f"{shown:.80}, of type {type(texts).__name__}"
     )
-
-
-def _texts_in_graph(texts, are_words):
-    import tensorflow as tf
-
-    ranks = (2,) if are_words else (1, 2)
-    if isinstance(texts, dict) or texts.dtype != tf.string or texts.shape.rank not in ranks:
-        raise ValueError(
-            'Texts must be strings [N], or words [N, (words)] alone or as "words". Received: '
-            f"{texts!r:.80}"
-        )
-    if texts.shape.rank == 1:
-        return as_strings("texts", texts)
-    return tf.strings.unicode_transcode(_as_ragged(texts), "UTF-8", "UTF-8")
-
-
-def _labels_in_graph(words, labels, names):
-    import tensorflow as tf
-
-    if words.shape.rank == 1 or isinstance(labels, dict) or labels.shape.rank != 2:
-        raise ValueError(
-            "`y` must be labels [N, (words)] for as many words in `x`. Entities of strings are not "
-            f"possible in a graph. Received: x={words!r:.80}, y={labels!r:.80}"
-        )
-    labels = _as_ragged(labels)
-    sizes = _row_lengths(labels), _row_lengths(words)
-    # An empty word is padding without tokens, so its label does not matter.
-    any_label = names[0] if names and labels.dtype == tf.string else tf.zeros([], labels.dtype)
-    is_empty = check_in_graph(
-        words.values == "",
-        sizes[0] == sizes[1],
-        "`y` must have a label for each word. Received numbers of labels and words:",
-        *sizes,
-    )
-    return as_labels(tf.where(is_empty, any_label, labels.values), names)
-
-
-def _as_ragged(x):
-    import tensorflow as tf
-
-    return x if isinstance(x, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(x)
-
-
-def _row_lengths(ragged):
-    import tensorflow as tf
-
-    return tf.cast(ragged.row_lengths(), tf.int32)

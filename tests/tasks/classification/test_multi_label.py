@@ -48,7 +48,7 @@ def test_invalid_weights_are_refused(trained):
     x, y, weights = ["w1", "w2"], multi_hot([["w1"], []]), np.ones((2, 13))
     with pytest.raises(ValueError, match=r"number for each row.* shape \(2, 13\) for 2 rows"):
         trained.evaluate(x, y, sample_weight=weights)
-    with pytest.raises(ValueError, match=r"`sample_weight` .* shape \(None, 13\)"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"shape \(2, 13\) for 2 rows"):
         trained.evaluate(tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(2))
     negative = tf.data.Dataset.from_tensor_slices((x, y, [1.0, -1.0])).batch(2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be finite and at least 0"):
