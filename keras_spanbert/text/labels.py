@@ -1,5 +1,6 @@
 """Converts labels: names or numbers, in any container."""
 
+import re
 from collections.abc import Callable, Sequence
 
 import keras
@@ -129,16 +130,11 @@ def label_numbers(names: list[str]) -> dict:
     If all names are integers, an integer is a name. Otherwise it is the label's number, unless an
     integer among the names has another number: then it could be either, and none is returned.
     """
-    integers = {int(n): i for i, n in enumerate(names) if _is_canonical(n)}
+    integers = {int(n): i for i, n in enumerate(names) if re.fullmatch("0|-?[1-9][0-9]*", n)}
     if len(integers) < len(names):
         is_clear = all(number == i for number, i in integers.items())
         integers = {i: i for i in range(len(names))} if is_clear else {}
     return {**{name: i for i, name in enumerate(names)}, **integers}
-
-
-def _is_canonical(name):
-    digits = name.removeprefix("-")
-    return digits.isascii() and digits.isdecimal() and str(int(name)) == name
 
 
 def label_id(value, numbers_of: dict, place) -> int:

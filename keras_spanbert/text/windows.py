@@ -41,21 +41,11 @@ def doc_spans(xp, before, sizes, length, stride):
 
 def is_max_context(xp, spans, length, stride):
     """Returns whether each token has its largest context in this window: bool `[W, L]`."""
-    if xp is not np:
-        return _is_max_context(xp, spans, length, stride, (length - 3) // stride)
-    token = np.arange(length, dtype=np.int32)[None, :] - spans.before[:, None]
-    is_best = (token >= 0) & (token < spans.count[:, None])
-    beyond = spans.size + spans.before + 1 - length
-    several = np.flatnonzero(beyond > 0)  # Other texts have one window.
-    if several.size:
-        # Number of windows before and after that can contain the same token.
-        reach = min((length - 3) // stride, -(-int(beyond.max()) // stride))
-        some = DocSpans(*(x[several] for x in spans))
-        is_best[several] = _is_max_context(np, some, length, stride, reach)
-    return is_best
-
-
-def _is_max_context(xp, spans, length, stride, reach):
+    # Number of windows before and after that can contain the same token.
+    reach = (length - 3) // stride
+    if xp is np:  # Most texts have one window.
+        beyond = np.max(spans.size + spans.before + 1 - length, initial=0)
+        reach = min(reach, -(-int(beyond) // stride))
     first, size = spans.first[:, None], spans.size[:, None]
     room = length - 1 - spans.before[:, None]
     token = xp.arange(length, dtype=np.int32)[None, :] - spans.before[:, None]
@@ -74,8 +64,6 @@ def _is_max_context(xp, spans, length, stride, reach):
         count = xp.minimum(room, size - first - shift)
         other = token - shift
         is_in = exists & (other >= 0) & (other < count)
-        if offset < 0:
-            is_best &= ~(is_in & (score(other, count) >= mine))
-        elif offset > 0:
-            is_best &= ~(is_in & (score(other, count) > mine))
+        theirs = score(other, count)
+        is_best &= ~(is_in & (theirs >= mine if offset < 0 else theirs > mine))
     return is_best
