@@ -1,6 +1,5 @@
 """Converts strings in any container, and replaces invalid characters."""
 
-import collections
 import contextlib
 import re
 
@@ -8,9 +7,6 @@ import numpy as np
 
 from keras_spanbert.checks import decode
 from keras_spanbert.layers.array_functions import is_symbolic
-
-# The code points of all texts, one text after another, with a blank after each text.
-CodePoints = collections.namedtuple("CodePoints", ["values", "starts"])
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -67,18 +63,3 @@ def check_in_graph(x, is_right, *message):
 
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_right), message)]):
         return tf.identity(x)
-
-
-def code_points(texts) -> CodePoints:
-    """Returns `CodePoints` of texts: a list of strings, or a graph's tensor `[N]`, valid UTF-8.
-
-    `values` are all characters, and `starts` int64 `[N]` the index of each text's first character.
-    """
-    if is_symbolic(texts):
-        import tensorflow as tf
-
-        values = tf.strings.unicode_decode(texts + " ", "UTF-8")
-        return CodePoints(values.values, values.row_starts())
-    text = "".join(f"{text} " for text in texts).encode("utf-32-le", "surrogatepass")
-    sizes = np.array([len(text) + 1 for text in texts], np.int64)
-    return CodePoints(np.frombuffer(text, np.uint32), np.cumsum(sizes) - sizes)

@@ -1,7 +1,5 @@
 """Converts questions with choices to arrays for `SpanBertMultipleChoice`."""
 
-import collections
-
 import keras
 import numpy as np
 
@@ -11,14 +9,15 @@ from keras_spanbert.text.examples import columns_of, is_examples
 from keras_spanbert.text.pairs import encode_pairs
 from keras_spanbert.text.strings import as_strings
 
-# N questions: `contexts` and `prompts` are lists of N strings, `""` for no context. `choices` is a
-# list of N lists of strings, `None` for a missing choice.
-Questions = collections.namedtuple("Questions", ["contexts", "prompts", "choices"])
 MIN_CHOICES = 2  # Minimum number of choices of a question.
 
 
-def check_questions(prompts, choices, contexts=None) -> Questions:
-    """Returns `Questions` of the arguments of `inputs`. Raises `ValueError` for others."""
+def check_questions(prompts, choices, contexts=None) -> tuple[list, list, list]:
+    """Returns contexts, prompts and choices of the arguments of `inputs`.
+
+    These are lists of N strings, `""` for no context, and a list of N lists of strings, `None` for
+    a missing choice. Raises `ValueError` for other arguments.
+    """
     is_list = isinstance(prompts, (list, tuple))
     pairs = [isinstance(prompt, (list, tuple)) for prompt in prompts] if is_list else []
     if any(pairs):
@@ -35,7 +34,7 @@ def check_questions(prompts, choices, contexts=None) -> Questions:
         contexts = [""] * len(prompts) if contexts is None else as_strings("contexts", contexts)
     choices = _as_choices(choices)
     check_same_length(prompts=prompts, choices=choices, contexts=contexts)
-    return Questions(contexts, prompts, choices)
+    return contexts, prompts, choices
 
 
 def is_one(prompts, choices) -> bool:
@@ -205,10 +204,10 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         """
         if choices is None and contexts is None and is_examples(prompts):
             return self.rows(prompts)
-        questions = check_questions(prompts, choices, contexts)
+        contexts, prompts, choices = check_questions(prompts, choices, contexts)
         first, second = [], []
-        mask = np.zeros((len(questions.choices), max(map(len, questions.choices), default=0)), bool)
-        for i, (context, prompt, row) in enumerate(zip(*questions)):
+        mask = np.zeros((len(choices), max(map(len, choices), default=0)), bool)
+        for i, (context, prompt, row) in enumerate(zip(contexts, prompts, choices)):
             for j, choice in enumerate(row):
                 if choice is not None:
                     mask[i, j] = True

@@ -3,7 +3,6 @@
 Legend for the tokens of answers: N = questions, U = different contexts. All integers are int64.
 """
 
-import collections
 import numbers
 
 import keras
@@ -15,25 +14,17 @@ from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
 from keras_spanbert.text import windows as text_windows
 from keras_spanbert.text.examples import column, columns_of, is_examples
-from keras_spanbert.text.strings import as_strings, code_points
+from keras_spanbert.text.strings import as_strings
 from keras_spanbert.text.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts
 
 # Characters at which the released script splits words.
 _BLANKS = " \t\r\n\u202f"
-Answers = collections.namedtuple(
-    "Answers",
-    [
-        "texts",  # strings [N], "" for no answer
-        "starts",  # [N], the answer's first character in its context, -1 for no answer
-        "stops",  # [N], the character after its last, -1 for no answer
-    ],
-)
 
 
-def as_answers(answers, contexts) -> Answers:
-    """Converts answers in any form to columns.
+def answer_characters(answers, contexts) -> np.ndarray:
+    """Returns the start and the stop of answers in their contexts, `[N, 2]`, -1 for no answer.
 
-    Raises `ValueError` if one is not at its position.
+    The answers may have any form. Raises `ValueError` if one is not at its position.
     """
     if isinstance(answers, dict) and set(answers) == {"text", "answer_start"}:
         columns = as_strings("text", answers["text"]), np.asarray(answers["answer_start"]).tolist()
@@ -45,7 +36,7 @@ def as_answers(answers, contexts) -> Answers:
             "`answers` must be a list of {'text', 'answer_start'} or None, or a dict of these "
             f"columns. Received: {answers!r:.80}, of type {type(answers).__name__}"
         )
-    answers = list(map(_first_answer, answers))
+    answers, places = list(map(_first_answer, answers)), np.full((len(answers), 2), -1)
     for i, (answer, context) in enumerate(zip(answers, contexts)):
         is_answer = answer is None or (
             isinstance(answer, dict)
@@ -65,11 +56,8 @@ def as_answers(answers, contexts) -> Answers:
                 f"An answer must be at its place in the context. Received: {text!r} at {at} "
                 f"of question {i}, where the context has {context[at : at + len(text)]!r}"
             )
-    texts = ["" if answer is None else answer["text"] for answer in answers]
-    starts = [-1 if answer is None else answer["answer_start"] for answer in answers]
-    starts = np.array(starts, np.int64)
-    sizes = np.array([len(text) for text in texts], np.int64)
-    return Answers(texts, starts, np.where(starts < 0, -1, starts + sizes))
+        places[i] = at, at + len(text)
+    return places
 
 
 def _first_answer(answer):
@@ -82,25 +70,27 @@ def _first_answer(answer):
     return next(({"text": text, "answer_start": at} for text, at in zip(*columns)), None)
 
 
-def answer_tokens(contexts, characters, context_of, answers):
+def answer_tokens(texts, tokens, context_of, answers):
     """Returns the first and the last token of each answer in its context, `[N]`, -1 for none.
 
     These are the tokens that overlap the characters of the answer, or, if the tokenizer drops
-    these, those of the words that contain the answer. `contexts` are `Tokens` with offsets and
-    `characters` the `CodePoints` of U contexts, and `context_of` is `[N]`.
+    these, those of the words that contain the answer. `texts` are U contexts and `tokens` their
+    `Tokens` with offsets, `context_of` is `[N]`, and `answers` are those of `answer_characters`.
     """
-    # === Answers and tokens, in characters of all contexts ===
-    has_answer = answers.starts >= 0
-    shift = characters.starts[context_of]
-    start = np.where(has_answer, answers.starts, 0) + shift
-    stop = np.where(has_answer, answers.stops, 1) + shift
-    begins, ends = (contexts.offsets[:-1] + np.repeat(characters.starts, contexts.sizes)[:, None]).T
+    # === Answers and tokens, in characters of all contexts, with a blank after each ===
+    characters = "".join(f"{text} " for text in texts).encode("utf-32-le", "surrogatepass")
+    sizes = np.array([len(text) + 1 for text in texts], np.int64)
+    text_starts = np.cumsum(sizes) - sizes
+    has_answer = answers[:, 0] >= 0
+    start, stop = np.where(has_answer[:, None], answers, [0, 1]).T + text_starts[context_of]
+    begins, ends = (tokens.offsets[:-1] + np.repeat(text_starts, tokens.sizes)[:, None]).T
 
     def overlap(start, stop):
         return np.searchsorted(ends, start, "right"), np.searchsorted(begins, stop) - 1
 
     # === The whole words, for answers without tokens ===
-    blanks = np.flatnonzero(np.isin(characters.values, list(map(ord, _BLANKS))))
+    blanks = np.isin(np.frombuffer(characters, np.uint32), list(map(ord, _BLANKS)))
+    blanks = np.flatnonzero(blanks)
     before = np.searchsorted(blanks, start) - 1
     word_start = np.where(before < 0, 0, blanks[np.maximum(before, 0)] + 1)
     word_stop = np.maximum(blanks[np.searchsorted(blanks, stop - 1)], stop)
@@ -108,7 +98,7 @@ def answer_tokens(contexts, characters, context_of, answers):
     own, words = overlap(start, stop), overlap(word_start, word_stop)
     first, last = (np.where(own[0] > own[1], word, x) for word, x in zip(words, own))
     has_tokens = has_answer & (first <= last)
-    return [np.where(has_tokens, x - contexts.starts[context_of], -1) for x in (first, last)]
+    return [np.where(has_tokens, x - tokens.starts[context_of], -1) for x in (first, last)]
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -265,11 +255,11 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         """
         questions, contexts = as_strings("questions", questions), as_strings("contexts", contexts)
         xp = namespace(questions)
-        if answers is not None:
-            answers = as_answers(answers, contexts)
         columns = {"questions": questions, "contexts": contexts}
-        columns |= {"answers": answers.texts} if answers else {}
-        check_same_length(**{n: x for n, x in columns.items() if isinstance(x, list)})
+        if answers is not None:
+            columns["answers"] = answers = answer_characters(answers, contexts)
+        if xp is np:
+            check_same_length(**columns)
         length, stride = self.sequence_length, self.doc_stride
         unique, context_of = unique_texts(contexts)
         texts = tokenize_texts(self.tokenizer, unique, with_offsets=True)
@@ -298,7 +288,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         example = spans.example
         windows = {"example_index": example}
         if answers is not None:
-            bounds = answer_tokens(texts, code_points(unique), context_of, answers)
+            bounds = answer_tokens(unique, texts, context_of, answers)
             start, end = (x[example].astype(np.int32) for x in bounds)
             is_inside = (start >= spans.first) & (end < spans.first + spans.count)
             shift = spans.before - spans.first

@@ -11,7 +11,7 @@ from keras_spanbert.checks import check_same_length, is_integer, to_python
 from keras_spanbert.data.tacred import example_of_text, relation_example
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.text.examples import columns_of, is_examples
-from keras_spanbert.text.strings import as_strings, check_in_graph, code_points
+from keras_spanbert.text.strings import as_strings, check_in_graph
 
 # Brackets in the Penn Treebank.
 BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
@@ -172,10 +172,11 @@ def _split_texts(texts, spans):
     import tensorflow as tf
 
     # === Characters, and whether a word begins there ===
-    characters = code_points(texts)
+    characters = tf.strings.unicode_decode(texts + " ", "UTF-8")
+    text_starts = characters.row_starts()
     sizes = tf.cast(tf.strings.length(texts, "UTF8_CHAR"), tf.int64)
     is_inside = tf.reduce_all((spans >= 0) & (spans <= sizes[:, None]))
-    edges = _check_spans(spans, is_inside) + characters.starts[:, None]
+    edges = _check_spans(spans, is_inside) + text_starts[:, None]
     # Blanks in Python's regular expressions.
     is_blank = tf.zeros_like(characters.values, tf.bool)
     for code in filter(lambda code: chr(code).isspace(), range(_LAST_BLANK + 1)):
@@ -196,7 +197,7 @@ def _split_texts(texts, spans):
         ),
         "UTF-8",
     )
-    first_words = tf.gather(before, characters.starts)
+    first_words = tf.gather(before, text_starts)
     spans_in_words = tf.gather(before, edges) - first_words[:, None] - np.array([0, 1, 0, 1])
     words = tf.RaggedTensor.from_row_starts(words, first_words, validate=False)
     return words, _check_spans(spans_in_words, True)
