@@ -1,5 +1,6 @@
 """Texts with linguistic spans, and the marks of the spans' tokens."""
 
+import bisect
 import functools
 import unicodedata
 
@@ -44,20 +45,14 @@ class AnnotatedText(str):
 
 def filter_spans(spans: list) -> np.ndarray:
     """Returns sorted spans int32 `[spans, 2]`, without those that overlap a longer one."""
-    spans = np.array(sorted(map(tuple, spans)), np.int32).reshape(-1, 2)
-    if not (spans[1:, 0] < spans[:-1, 1]).any():
-        return spans
-    kept = []
-    # Spans are compared only within groups that overlap, which are small.
-    reach = np.maximum.accumulate(spans[:, 1])
-    begins = np.flatnonzero(spans[1:, 0] >= reach[:-1]) + 1
-    for group in np.split(spans, begins):
-        mine = []  # If overlapping spans have the same length, the first is kept.
-        for start, end in sorted(group.tolist(), key=lambda span: (span[0] - span[1], span)):
-            if all(end <= a or b <= start for a, b in mine):
-                mine.append((start, end))
-        kept += sorted(mine)
-    return np.array(kept, np.int32)
+    kept = []  # Sorted, without overlaps.
+    # The longest comes first, and of equally long spans the first.
+    for span in sorted(map(tuple, spans), key=lambda span: (span[0] - span[1], span)):
+        i = bisect.bisect(kept, span)
+        is_free = not i or kept[i - 1][1] <= span[0]
+        if is_free and (i == len(kept) or span[1] <= kept[i][0]):
+            kept.insert(i, span)
+    return np.array(kept, np.int32).reshape(-1, 2)
 
 
 def tokenize_with_span_marks(

@@ -25,10 +25,6 @@ _MARK_RULE = (
 _BRACKET = r"(?:\(\d+\)?|\d+\))"
 _BRACKETS = re.compile(rf"{_BRACKET}(?:\|{_BRACKET})*")
 
-# A line, and a document's lines by sentence. Places are path and line.
-_Row = collections.namedtuple("_Row", ["place", "line", "cells"])
-_Rows = collections.namedtuple("_Rows", ["name", "part", "sentences", "begin", "end", "is_ended"])
-
 _CELL = re.compile(r"[^ \t\r\n](?:[^\t\r\n]*[^ \t\r\n])?")
 
 
@@ -39,70 +35,59 @@ def read_conll(path: str | os.PathLike) -> list[dict]:
     for place, line in lines:
         begin = BEGIN.fullmatch(line)
         if begin:
-            documents.append(_read_rows(*begin.groups(), place, lines))
-        elif line.startswith("#"):
-            check(False, place, _MARK_RULE, line)
-        elif line.strip(" \t"):
-            rule = "words must be between `#begin document (id); part 000` and `#end document`"
-            check(False, place, rule, line)
-    return [_document(rows) for rows in documents]
+            documents.append(_read_document(*begin.groups(), place, lines))
+            continue
+        check(not line.startswith("#"), place, _MARK_RULE, line)
+        rule = "words must be between `#begin document (id); part 000` and `#end document`"
+        check(not line.strip(" \t"), place, rule, line)
+    return documents
 
 
-def _read_rows(name, part, begin, lines):
-    """Returns the `_Rows` of the document that begins at the place `begin`, from an iterator."""
-    sentences, rows = [], []
-    place, is_ended = begin, False
-    for place, line in lines:
-        is_ended = bool(_END.fullmatch(line))
-        text = line.strip(" \t")
-        if text and not is_ended:
-            if line.startswith("#"):
-                check(False, place, _MARK_RULE, line)
-            # As in the official scorer, tabs and blanks at the end of a line are ignored.
-            cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
-            if len(cells) < _MIN_COLUMNS:
-                raise ValueError(
-                    f"{place}: a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, "
-                    f"separated by tabs or spaces. Received: {len(cells)}, {line!r:.80}"
-                )
-            rows.append(_Row(place, line, [cell.strip(" ") for cell in cells]))
-        elif rows:
-            sentences.append(rows)
-            rows = []
-        if is_ended:
-            break
-    if rows:
-        sentences.append(rows)
-    return _Rows(name, part, sentences, begin, place, is_ended)
-
-
-def _document(rows):
-    """Returns the document of `_Rows`."""
+def _read_document(name, part, begin, lines):
+    """Returns the document that begins at the place `begin`, from an iterator of lines."""
     sentences, speakers, clusters, size = [], [], {}, 0
     is_open = collections.defaultdict(list)  # (word, place) of each open mention's start.
-    for sentence in rows.sentences:
-        sentences.append([row.cells[_WORD] for row in sentence])
-        names = [row.cells[_SPEAKER] for row in sentence]
-        speakers.append(["-" if name in _NONE else name for name in names])
-        for row in sentence:
-            check(row.cells[_WORD], row.place, "a word must not be empty", row.line)
-            if row.cells[-1] not in _NONE:
-                _add_mentions(row.cells[-1], size, row.place, clusters, is_open)
-            size += 1
-    if not rows.is_ended:
+    place, is_in_sentence = begin, False
+    for place, line in lines:
+        if _END.fullmatch(line):
+            break
+        text = line.strip(" \t")
+        if not text:
+            is_in_sentence = False
+            continue
+        check(not line.startswith("#"), place, _MARK_RULE, line)
+        # As in the official scorer, tabs and blanks at the end of a line are ignored.
+        cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
+        if len(cells) < _MIN_COLUMNS:
+            raise ValueError(
+                f"{place}: a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, "
+                f"separated by tabs or spaces. Received: {len(cells)}, {line!r:.80}"
+            )
+        word, speaker, mentions = (cells[i].strip(" ") for i in (_WORD, _SPEAKER, -1))
+        check(word, place, "a word must not be empty", line)
+        if not is_in_sentence:
+            sentences.append([])
+            speakers.append([])
+            is_in_sentence = True
+        sentences[-1].append(word)
+        speakers[-1].append("-" if speaker in _NONE else speaker)
+        if mentions not in _NONE:
+            _add_mentions(mentions, size, place, clusters, is_open)
+        size += 1
+    else:
         raise ValueError(
-            f"{rows.end}: a document must end with `#end document`. Received: the end of the file "
-            f"in the document that starts at {rows.begin}"
+            f"{place}: a document must end with `#end document`. Received: the end of the file "
+            f"in the document that starts at {begin}"
         )
     for cluster, starts in is_open.items():
         if starts:
             raise ValueError(
-                f"{rows.end}: mentions must close before the document ends. Received: "
+                f"{place}: mentions must close before the document ends. Received: "
                 f"'({cluster}' at {starts[-1][1]}, without `{cluster})`"
             )
     return {
-        "doc_key": rows.name if rows.part is None else f"{rows.name}_{int(rows.part)}",
-        **({} if rows.part is None else {"part": rows.part}),
+        "doc_key": name if part is None else f"{name}_{int(part)}",
+        **({} if part is None else {"part": part}),
         "sentences": sentences,
         "speakers": speakers,
         "clusters": [sorted(mentions) for mentions in clusters.values()],
