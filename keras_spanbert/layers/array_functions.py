@@ -83,19 +83,14 @@ def repeat(xp, x, counts):
     return tf.repeat(x, counts)
 
 
-def searchsorted(xp, ascending, x, side="left"):
-    """Returns the indices at which `x` `[n]` would be inserted into `ascending` `[m]`: int32."""
-    if xp is np:
-        return np.searchsorted(ascending, x, side).astype(np.int32)
-    import tensorflow as tf
-
-    return tf.searchsorted(ascending, x, side)
-
-
 def count_at_most(xp, ascending, x):
     """Counts the values of `ascending` `[n]` that are at most `x` `[B, C]`: int32 `[B, C]`."""
-    found = searchsorted(xp, ascending, xp.reshape(x, (-1,)), "right")
-    return xp.reshape(found, (-1, x.shape[1]))
+    if xp is np:
+        return np.searchsorted(ascending, x, "right").astype(np.int32)
+    import tensorflow as tf
+
+    found = tf.searchsorted(ascending, tf.reshape(x, (-1,)), "right")
+    return tf.reshape(found, (-1, x.shape[1]))
 
 
 def scatter_add(xp, x, indices, values):

@@ -37,7 +37,15 @@ def sentences(x) -> list[Sentence]:
     if is_examples(x) and "text" in x[0]:
         x = columns_of(x, ["text", *SPANS], TYPES)
     if isinstance(x, dict):
-        check_columns(x)
+        names = set(x)
+        of_texts = {"text", *SPANS} <= names <= {"text", *SPANS, *TYPES}
+        if not of_texts and not {"token", *EXAMPLE_SPANS} <= names:
+            raise ValueError(
+                f"`x` must be a dict of text, {', '.join(SPANS)} and, where they are known, "
+                f"{', '.join(TYPES)}; or of token, {', '.join(EXAMPLE_SPANS)} and, where they are "
+                f"known, {', '.join(EXAMPLE_TYPES)}; or a list of examples. Received: keys "
+                f"{', '.join(map(str, x))}"
+            )
         if "text" in x:
             return sentences_from_texts(*(x.get(name) for name in ["text", *SPANS, *TYPES]))
         columns = {name: to_python(x[name]) for name in x if x[name] is not None}
@@ -55,19 +63,6 @@ def sentences(x) -> list[Sentence]:
             f"Received: {x!r:.80}, of type {type(x).__name__}"
         )
     return [_sentence_from_example(example, i) for i, example in enumerate(x)]
-
-
-def check_columns(x: dict) -> None:
-    """Raises a `ValueError` if a dict does not have the columns of texts or of examples."""
-    names = set(x)
-    of_texts = {"text", *SPANS} <= names <= {"text", *SPANS, *TYPES}
-    if not of_texts and not {"token", *EXAMPLE_SPANS} <= names:
-        raise ValueError(
-            f"`x` must be a dict of text, {', '.join(SPANS)} and, where they are known, "
-            f"{', '.join(TYPES)}; or of token, {', '.join(EXAMPLE_SPANS)} and, where they are "
-            f"known, {', '.join(EXAMPLE_TYPES)}; or a list of examples. Received: keys "
-            f"{', '.join(map(str, x))}"
-        )
 
 
 def _sentence_from_example(example, number):

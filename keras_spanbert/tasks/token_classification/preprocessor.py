@@ -367,15 +367,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     def word_labels(self, texts, labels, words: Words, places=None):
         """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-        Args:
-            texts: see `as_texts`.
-            labels: list, array or ragged tensor with a list of labels, names or
-                numbers, for each text. For strings, a list of lists of entities.
-            words: `Words` of the texts.
-            places: see `spans_to_labels`.
-
-        Raises:
-            ValueError: if the numbers of labels and words differ, or a label is unknown.
+        `labels` has a list of labels, names or numbers, or of entities for each of `texts`, which
+        `as_texts` returned. Raises `ValueError` if a word has no label or an unknown one.
         """
         if texts and isinstance(texts[0], str):
             if not isinstance(labels, (list, tuple)):
