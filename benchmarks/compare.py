@@ -41,6 +41,7 @@ from scipy import stats
 
 from keras_spanbert import files
 from keras_spanbert.recipes.run import check_flags, define_flags, parse_flags
+from keras_spanbert.runs.checkpoint_folder import lock
 
 TRAIN = pathlib.Path(__file__).resolve().parent.parent / "train.py"
 KEYS = {"about", "train", "test", "start", "pretrain", "rows", "fine_tunings"}
@@ -205,10 +206,10 @@ def claim(folder, stage):
     place, output = (os.path.join(folder, *part, stage.path) for part in [(".claims",), ()])
     os.makedirs(place, exist_ok=True)
     try:
-        lock = files.lock(place)
+        claimed = lock(place)
         if os.path.isdir(output):  # A run may outlive the process that started it.
-            files.lock(output).release()
-        return lock
+            lock(output).release()
+        return claimed
     except ValueError:
         return None
 

@@ -13,9 +13,11 @@ from typing import TypeVar
 
 import filelock
 
-from keras_spanbert import files, stores
+from keras_spanbert import stores
 from keras_spanbert.checks import check_path, expand_home
 
+# The beginning of a file that Git LFS has not replaced with its content.
+_POINTER = b"version https://git-lfs"
 T = TypeVar("T")
 
 
@@ -23,22 +25,26 @@ def local_copy(path: str | os.PathLike, takes: Callable[[str], bool] = lambda na
     """Returns a local path for a file or folder: itself, or a copy if it is in a store.
 
     The copy is in the cache: see `open_cached`. It is complete, and other versions of the objects
-    get other copies. `takes` is a function of a name in the folder: whether to copy it.
+    get other copies. `takes` is a function of a name in the folder: whether to copy it. Raises a
+    `ValueError` if a local file is a pointer of Git LFS.
     """
     path = check_path("path", path)
-    if stores.is_local(path):
-        if os.path.isfile(path):
-            files.open_binary(path).close()  # Refuses pointers of Git LFS.
+    if not stores.is_store(path):
+        if os.path.isfile(path):  # Not a pipe, which can be read only once.
+            with open(path, "rb") as file:
+                if file.read(len(_POINTER)) == _POINTER:
+                    raise ValueError(
+                        "A file must have its content: run `git lfs pull` in its repository. "
+                        f"Received: {path}, a pointer of Git LFS"
+                    )
         return path
-    folder, _, name = path.rpartition("/") if files.is_file(path) else (path.rstrip("/"), "", "")
-    found = {name: files.version(path)} if name else files.names(folder)
-    found = {name: tag for name, tag in found.items() if takes(name)}
+    found = {name: tag for name, tag in stores.names(path).items() if takes(name)}
     if not found:
         raise FileNotFoundError(errno.ENOENT, "No such object or folder", path)
-    key = json.dumps([folder, sorted(found.items())])
+    key = json.dumps([path.rstrip("/"), sorted(found.items())])
     exists_at = functools.partial(os.path.realpath, strict=True)
-    copy = open_cached(key, lambda local: files.fetch(folder, local, found), exists_at)
-    return os.path.join(copy, name) if name else copy
+    copy = open_cached(key, lambda local: stores.fetch(path, local, found), exists_at)
+    return os.path.join(copy, os.path.basename(path)) if "" in found else copy
 
 
 def open_cached(key: str, write: Callable[[str], None], open_folder: Callable[[str], T]) -> T:
@@ -50,7 +56,7 @@ def open_cached(key: str, write: Callable[[str], None], open_folder: Callable[[s
     """
     home = expand_home(os.environ.get("KERAS_SPANBERT_CACHE") or "~/.cache/keras_spanbert")
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
-    target, partial = os.path.join(home, name), os.path.join(home, f"{name}{files.PARTIAL}")
+    target, partial = os.path.join(home, name), os.path.join(home, f"{name}.partial")
     with contextlib.suppress(ValueError, OSError):  # The cache may be read-only.
         return open_folder(target)
     try:
@@ -67,7 +73,7 @@ def open_cached(key: str, write: Callable[[str], None], open_folder: Callable[[s
         if os.path.isdir(target):
             os.rename(target, f"{partial}.damaged")
         # Also what a killed process left.
-        for left in glob.glob(f"*{name}{files.PARTIAL}*", root_dir=home, include_hidden=True):
+        for left in glob.glob(f"*{name}.partial*", root_dir=home, include_hidden=True):
             shutil.rmtree(os.path.join(home, left))
         write(partial)
         os.replace(partial, target)

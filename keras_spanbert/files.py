@@ -1,45 +1,30 @@
-"""Reads and writes files and folders, on disk and in stores. Writes them whole or not at all.
+"""Reads and writes files and folders on the disk. Writes them whole or not at all.
 
-Paths may be in stores (`s3://...`), except those of `add_to_folder`, `lock`, `read_csv`,
-`remove_partial`, `replace_files`, `sync_to_disk` and the functions of checksums.
+Paths of `read_json`, `atomic_write`, the functions that use it, `check_new`, `check_writable` and
+`new_folder` may be in stores (`s3://...`).
 """
 
 import contextlib
 import csv
 import errno
 import fnmatch
-import glob
 import hashlib
-import io
 import json
 import operator
 import os
 import pathlib
 import re
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import IO, BinaryIO
+from typing import IO
 
-import filelock
-
-from keras_spanbert import stores
+from keras_spanbert import cache, stores
 from keras_spanbert.checks import check_path
+from keras_spanbert.stores import CHECKSUMS, write_order
 
-# The beginning of a file that Git LFS has not replaced with its content.
-_POINTER = b"version https://git-lfs"
 # Marks the names of local files and folders that are not complete.
 PARTIAL = ".partial"
-# Written last and removed first: a checkpoint in a store is incomplete without it.
-CHECKSUMS = "SHA256SUMS"
-# The beginning of the names of the objects that `check_writable` writes to a store.
-_PROBE = ".writable-"
-# The names of version tags in the stores' answers, the best first. HTTP has "Last-Modified", FTP
-# "modify", HDFS "modificationTime".
-_TAGS = ("ETag", "etag", "generation", "LastModified", "mtime", "updated", "created")
-_TAGS += ("Last-Modified", "modify", "modificationTime")
-_READ_BYTES = 1 << 23
 # The umask can only be read by setting it, which is done here, before there are threads.
 _UMASK = os.umask(0)
 os.umask(_UMASK)
@@ -53,7 +38,7 @@ def ending(path: str | os.PathLike) -> str:
 def read_json(path: str) -> dict:
     """Reads a JSON file as a dict. Raises `ValueError` if it is not an object in UTF-8."""
     try:
-        with io.TextIOWrapper(open_binary(path), encoding="utf-8") as file:
+        with open(cache.local_copy(path), encoding="utf-8") as file:
             value = json.load(file)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be JSON in UTF-8. Received: {error}") from None
@@ -100,13 +85,11 @@ def read_csv(path: str) -> list[dict[str, str]]:
 # === Writing ===
 @contextlib.contextmanager
 def _partial(path, inside=False):
-    """Yields a temporary path, next to `path` or in it if this is on disk. Errors name `path`."""
-    folder = tempfile.gettempdir()
-    if stores.is_local(path):
-        folder = path if inside else os.path.dirname(path)
-    name = os.path.basename(path)[:50]
-    place = os.path.join(folder, f".{name}-{uuid.uuid4().hex[:8]}{PARTIAL}")
-    partial, path = os.path.join(place, "new"), os.fspath(path)
+    """Yields a temporary path next to `path` or in it. Errors name `path`."""
+    path = os.fspath(path)
+    name = f".{os.path.basename(path)[:50]}-{uuid.uuid4().hex[:8]}{PARTIAL}"
+    place = os.path.join(path if inside else os.path.dirname(path), name)
+    partial = os.path.join(place, "new")
 
     def renamed(value):
         if isinstance(value, str):
@@ -135,18 +118,19 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
     `mode` is "w" for text in UTF-8, or "wb". An `OSError` names `path`. Links are written through.
     """
     path = check_path("path", path)
-    path = os.path.realpath(path) if os.path.islink(path) else path
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
-    with _partial(path) as partial:
-        with open(partial, mode, **text) as file:
-            yield file
-        sync_to_disk(partial)
-        (os.replace if stores.is_local(path) else put_file)(partial, path)
+    with stores.local_output(path) as local:
+        local = os.path.realpath(local) if os.path.islink(local) else local
+        with _partial(local) as partial:
+            with open(partial, mode, **text) as file:
+                yield file
+            sync_to_disk(partial)
+            os.replace(partial, local)
 
 
 def check_new(path: str) -> None:
     """Raises `ValueError` if a folder to write is not empty or cannot be created."""
-    holds_some = entries(path) or exists(path) and not is_folder(path)
+    holds_some = stores.entries(path) or stores.kind(path) not in (None, "directory")
     if holds_some or not os.fspath(path):
         shown = path or "an empty name"
         raise ValueError(f"The folder to write must be new or empty. Received: {shown}")
@@ -158,8 +142,8 @@ def check_writable(path: str, name: str = "The folder to write") -> None:
 
     `name` is its name in the message. In a store, an object is written to it and removed.
     """
-    if not stores.is_local(path):
-        place = stores.join(path, f"{_PROBE}{uuid.uuid4().hex}")
+    if stores.is_store(path):
+        place = stores.join(path, f"{stores.PROBE}{uuid.uuid4().hex}")
         try:
             with stores.file_system(place) as (fs, key):
                 fs.pipe_file(key, b"")
@@ -180,42 +164,27 @@ def check_writable(path: str, name: str = "The folder to write") -> None:
 
 
 @contextlib.contextmanager
-def local_folder(path: str) -> Iterator[str]:
-    """Yields a temporary local folder that becomes `path` once it is complete.
-
-    `path` is a new or empty folder on disk, or a folder in a store: see `put_folder`.
-    """
-    is_local = stores.is_local(path)
-    disk = pathlib.Path(os.path.realpath(path))
-    new_parents = [place for place in disk.parents if is_local and not place.exists()]
-    try:
-        if is_local:
+def new_folder(path: str | os.PathLike) -> Iterator[str]:
+    """Yields a temporary folder that becomes `path`, new or empty, once it is complete."""
+    with stores.local_output(path) as local:
+        disk = pathlib.Path(os.path.realpath(local))
+        new_parents = [place for place in disk.parents if not place.exists()]
+        try:
             disk.parent.mkdir(parents=True, exist_ok=True)
-        with _partial(disk if is_local else path) as partial:
-            os.mkdir(partial)
-            yield partial
-            if not is_local:
-                put_folder(partial, path)
-                return
-            # Some libraries create private files.
-            for made in [pathlib.Path(partial), *pathlib.Path(partial).rglob("*")]:
-                os.chmod(made, (0o777 if made.is_dir() else 0o666) & ~_UMASK)
-            if os.name == "nt" and disk.exists():
-                disk.rmdir()  # Windows cannot rename to an existing path.
-            os.replace(partial, disk)
-    except BaseException:
-        with contextlib.suppress(OSError):  # Others may have written to it meanwhile.
-            for parent in new_parents:
-                parent.rmdir()
-        raise
-
-
-@contextlib.contextmanager
-def new_folder(path: str) -> Iterator[str]:
-    """Does what `local_folder` does. Raises `ValueError` if `path` is not a new or empty folder."""
-    check_new(path)
-    with local_folder(path) as folder:
-        yield folder
+            with _partial(disk) as partial:
+                os.mkdir(partial)
+                yield partial
+                # Some libraries create private files.
+                for made in [pathlib.Path(partial), *pathlib.Path(partial).rglob("*")]:
+                    os.chmod(made, (0o777 if made.is_dir() else 0o666) & ~_UMASK)
+                if os.name == "nt" and disk.exists():
+                    disk.rmdir()  # Windows cannot rename to an existing path.
+                os.replace(partial, disk)
+        except BaseException:
+            with contextlib.suppress(OSError):  # Others may have written to it meanwhile.
+                for parent in new_parents:
+                    parent.rmdir()
+            raise
 
 
 @contextlib.contextmanager
@@ -290,27 +259,6 @@ def _move(source, target):
         os.remove(source)
 
 
-def replace_in_folder(path: str, replaced: Iterable[str] = ()):
-    """Does what `add_to_folder` does if `path` is a folder on disk, else what `new_folder` does.
-
-    In a store, the new files are copied over the old ones: see `put_folder`.
-    """
-    if not stores.is_local(path):
-        return local_folder(path)
-    return add_to_folder(path, replaced) if os.path.isdir(path) else new_folder(path)
-
-
-@contextlib.contextmanager
-def replace_files(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a temporary path to write a file or folder to, which becomes `path` when complete.
-
-    Other files that are written next to it, such as shards of weights, are moved too.
-    """
-    folder, name = os.path.split(os.fspath(path).rstrip(os.sep))
-    with add_to_folder(folder or os.curdir) as new:
-        yield os.path.join(new, name)
-
-
 def remove_partial(folder: str) -> None:
     """Removes the incomplete files that a killed process left in a folder."""
     for name in os.listdir(folder):
@@ -331,250 +279,11 @@ def sync_to_disk(path: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-# === Reading and listing ===
-def open_binary(path: str | os.PathLike) -> BinaryIO:
-    """Opens a file for reading bytes. Refuses pointers of Git LFS. Reads a store in parts."""
-    path = check_path("path", path)
-    if stores.is_local(path):
-        file = open(path, "rb")  # fsspec cannot open pipes.
-        if not file.peek(len(_POINTER)).startswith(_POINTER):
-            return file
-        file.close()
-        rule = "A file must have its content: run `git lfs pull` in its repository"
-        raise ValueError(f"{rule}. Received: {path}, a pointer of Git LFS")
-    with stores.file_system(path) as (fs, key):
-        file = fs.open(key, "rb", cache_type="none")
-        size = (getattr(file, "details", None) or fs.info(key))["size"]
-    return io.BufferedReader(_ObjectReader(path, file, size), _READ_BYTES)
-
-
-class _ObjectReader(io.RawIOBase):
-    def __init__(self, path, file, size):
-        super().__init__()
-        self._path, self._file, self._size = path, file, size
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return True
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        return self._file.seek(offset, whence)
-
-    def readall(self):
-        return b"".join(iter(lambda: self.read(_READ_BYTES), b""))
-
-    def readinto(self, buffer):
-        with stores.file_system(self._path):
-            data = self._file.read(len(buffer))
-        if not data:
-            _check_complete(self._file.tell(), self._size, self._path)
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self):
-        self._file.close()
-        super().close()
-
-
-def _check_complete(num_bytes, expected, path):
-    if expected not in (None, num_bytes):  # Some web pages have no size.
-        raise OSError(errno.EIO, f"{num_bytes} bytes instead of {expected} were copied", path)
-
-
-def version(path: str | os.PathLike) -> tuple:
-    """Returns the size of a file and a tag that changes when it is replaced."""
-    with stores.file_system(path) as (fs, key):
-        return _version(fs.info(key))
-
-
-def _version(info):
-    tag = next((info[name] for name in _TAGS if info.get(name)), None)
-    # Some stores give the tag in different forms for listings and for single objects.
-    if hasattr(tag, "timestamp"):
-        tag = tag.timestamp()
-    return info["size"], tag and str(tag).removeprefix("W/").strip('"')
-
-
-def size(path: str | os.PathLike) -> int:
-    """Returns the size of a file in bytes."""
-    return version(path)[0]
-
-
-def is_file(path: str | os.PathLike) -> bool:
-    """Returns whether a path is a file."""
-    return _kind(path) == "file"
-
-
-def is_folder(path: str | os.PathLike) -> bool:
-    """Returns whether a path is a folder. In a store, no folder is empty."""
-    return _kind(path) == "directory"
-
-
-def exists(path: str | os.PathLike) -> bool:
-    """Returns whether a path exists. It may be a broken link."""
-    return _kind(path) is not None or os.path.islink(path)
-
-
-def _kind(path):
-    try:
-        with stores.file_system(path) as (fs, key):
-            return fs.info(key)["type"] if os.fspath(path) else None
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        if stores.is_local(path):  # For example, the name is too long.
-            return None
-        raise
-
-
-def as_glob(path: str) -> str:
-    """Returns a glob for a glob or path, in which a name that exists, `a[1]`, is no pattern."""
-    ends = (match.end() for match in re.finditer("/|$", path))
-    end = max(filter(lambda end: os.path.lexists(path[:end]), ends), default=0)
-    return glob.escape(path[:end]) + path[end:]
-
-
-def find(pattern: str) -> Iterator[str]:
-    """Yields the paths that match a glob or path: see `as_glob`. In a store, globs skip folders."""
-    # On disk, globs of fsspec would match hidden files too.
-    if stores.is_local(pattern):
-        return glob.iglob(as_glob(pattern), recursive=True)
-    if exists(pattern) or not glob.has_magic(pattern):
-        return iter([pattern] if exists(pattern) else [])
-    with contextlib.suppress(FileNotFoundError), stores.file_system(pattern) as (fs, key):
-        # The key may lack the beginning of the path, such as a host, or have an additional one,
-        # such as the working folder.
-        common = len(os.path.commonprefix([pattern[::-1], key[::-1]]))
-        before, added = pattern[: len(pattern) - common], key[: len(key) - common]
-        # Without this check, a bucket that does not exist would look empty.
-        root = key[: re.search(r"[*?[]", key).start()].rpartition("/")[0]
-        with contextlib.suppress(FileNotFoundError):
-            fs.ls(root)
-        found = fs.glob(key, detail=True).items()
-        names = [name for name, info in found if info["type"] == "file"]
-        return iter([before + name.removeprefix(added) for name in names])
-    return iter([])
-
-
-def names(folder: str) -> dict[str, tuple]:
-    """Returns the files in a folder and its subfolders: name, with `/`, to size and tag."""
-    with contextlib.suppress(FileNotFoundError), stores.file_system(folder) as (fs, key):
-        root = key.rstrip("/") + "/"
-        found = fs.find(root, detail=True).items()
-        return {k.removeprefix(root): _version(info) for k, info in found if k.startswith(root)}
-    return {}
-
-
-def entries(folder: str) -> list[str]:
-    """Returns the sorted names in a folder, except those of `check_writable`."""
-    missing = (FileNotFoundError, NotADirectoryError)
-    with contextlib.suppress(*missing), stores.file_system(folder) as (fs, key):
-        root = key.rstrip("/") + "/"
-        found = [path.rstrip("/") for path in fs.ls(key, detail=False)]
-        found = [path.removeprefix(root) for path in found if path.startswith(root)]
-        return sorted(name for name in found if not name.startswith(_PROBE))
-    return []
-
-
-# === Copying from and to stores ===
-@contextlib.contextmanager
-def temporary_copy(folder: str) -> Iterator[str]:
-    """Yields a local folder with the files of a folder: itself, or a copy if it is in a store."""
-    if stores.is_local(folder):
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as local:
-        fetch(folder, local, names(folder))
-        yield local
-
-
-def fetch(folder: str, local: str, found: dict[str, tuple]) -> None:
-    """Copies objects of a store's folder, as returned by `names`, into a local one."""
-    for name, (num_bytes, _) in found.items():
-        path, target = stores.join(folder, name), os.path.join(local, *name.split("/"))
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with stores.file_system(path) as (fs, key):
-            fs.get_file(key, target)
-        _check_complete(os.path.getsize(target), num_bytes, path)
-
-
-def put_file(local: str, path: str) -> None:
-    """Copies a file to a store, where it appears when it is complete."""
-    with stores.file_system(path) as (fs, key):
-        fs.put_file(local, key)
-    try:
-        _check_complete(size(path), os.path.getsize(local), path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            remove(path)
-        raise
-
-
-def put_folder(local: str, folder: str) -> None:
-    """Copies a local folder to a store, and replaces objects of the same names there.
-
-    Settings such as `config.json` are written last, so that no library finds an incomplete model.
-    """
-    found = sorted(names(local), key=write_order)
-    # Checksums of the objects that are replaced would be wrong.
-    marks = [name for name in [*found, CHECKSUMS] if write_order(name)]
-    for name in sorted({*marks}.intersection(names(folder)), key=write_order, reverse=True):
-        remove(stores.join(folder, name))
-    for name in found:
-        put_file(os.path.join(local, *name.split("/")), stores.join(folder, name))
-
-
-def write_order(name: str) -> int:
-    """Returns the sort key for the order of writing. Files that mark a model are last."""
-    if name in ("config.json", CHECKSUMS):
-        return 2 + (name == CHECKSUMS)
-    return int("/" not in name and name.endswith((".json", ".pb")))
-
-
-# === Removing and moving ===
-def remove(path: str) -> None:
-    """Removes a file if it exists."""
-    with contextlib.suppress(FileNotFoundError), stores.file_system(path) as (fs, key):
-        fs.rm_file(key)
-
-
-def remove_folder(folder: str) -> None:
-    """Removes a folder if it exists. It is never seen half removed."""
-    # On disk, it is renamed first. In a store, the files that mark it as complete go first.
-    with contextlib.suppress(FileNotFoundError):
-        if stores.is_local(folder):
-            os.rename(folder, f"{folder}{PARTIAL}")
-            folder = f"{folder}{PARTIAL}"
-        for name in sorted(filter(write_order, names(folder)), key=write_order, reverse=True):
-            remove(stores.join(folder, name))
-        with stores.file_system(folder) as (fs, key):
-            fs.rm(key, recursive=True)
-
-
-def rename_folder(folder: str, other: str) -> None:
-    """Renames a folder. In a store, its objects are copied and then removed."""
-    if stores.is_local(folder):
-        os.rename(folder, other)
-        return
-    with stores.file_system(folder) as (fs, key), stores.file_system(other) as (_, target):
-        fs.copy(key, target, recursive=True)
-    remove_folder(folder)
-
-
 # === Checksums of the files in a local folder, as those of `sha256sum` ===
 def sha256(path: str) -> str:
     """Returns the SHA-256 sum of a file, as a hexadecimal string."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_checksums(folder: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
-    """Writes the checksums of some files to `SHA256SUMS`, after the lines of `others`."""
-    with open(os.path.join(folder, CHECKSUMS), "w", encoding="utf-8") as file:
-        file.writelines(others)
-        file.writelines(f"{sha256(os.path.join(folder, name))}  {name}\n" for name in names)
 
 
 def read_checksums(folder: str) -> dict[str, str]:
@@ -585,15 +294,3 @@ def read_checksums(folder: str) -> dict[str, str]:
     if None in matches:
         raise ValueError(f"{CHECKSUMS} must have lines in the format of `sha256sum`")
     return {match[2]: match[1] for match in matches}
-
-
-# === Locks ===
-def lock(folder: str) -> filelock.BaseFileLock:
-    """Locks a folder until `release` of the result is called or the process ends."""
-    folder_lock = filelock.FileLock(os.path.join(folder, ".lock"), thread_local=False)
-    try:
-        folder_lock.acquire(blocking=False)
-    except filelock.Timeout:
-        rule = "One run at a time may write to a folder"
-        raise ValueError(f"{rule}. Received: {folder}, in use by another process") from None
-    return folder_lock

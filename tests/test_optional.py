@@ -56,11 +56,11 @@ def test_invalid_backend_is_one_line_with_the_name_of_the_command(start, name):
 
 
 def test_missing_packages_name_the_extra(monkeypatch):
-    from keras_spanbert import files
+    from keras_spanbert import stores
 
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(ValueError, match=r"s3:// needs the package s3fs.*spanbert\[s3\]"):
-        files.is_file("s3://bucket/x")
+    with pytest.raises(ValueError, match=r"s3://bucket/x.*Install s3fs.*spanbert\[s3\]"):
+        stores.kind("s3://bucket/x")
 
 
 def test_public_modules_are_listed_and_unknown_names_are_errors():

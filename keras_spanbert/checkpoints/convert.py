@@ -185,7 +185,8 @@ def to_huggingface(
     }
     groups = tensor_groups(type(model), model.get_config())
     tensors = checkpoint_tensors(model, model.checkpoint_settings(), groups)
-    with files.new_folder(check_path("path", path)) as folder:
+    files.check_new(path := check_path("path", path))
+    with files.new_folder(path) as folder:
         huggingface.write_huggingface(folder, config, tensors, is_encoder)
         if tokenizer is not None:
             names = ["cls_token", "sep_token", "pad_token", "mask_token"]

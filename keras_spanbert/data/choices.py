@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Callable, Sequence
 
-from keras_spanbert import files, stores
+from keras_spanbert import stores
 from keras_spanbert.checks import check_paths
 from keras_spanbert.data.examples import (
     check,
@@ -216,8 +216,8 @@ def _read_commonsense_qa(path, needs_labels):
 def _read_race(path, needs_labels):
     """Yields the questions of an article of RACE, or of all articles in a folder."""
     found = [path]
-    if files.is_folder(path):
-        texts = [name for name in files.names(path) if ending(name) == ".txt"]
+    if stores.kind(path) == "directory":
+        texts = [name for name in stores.names(path) if ending(name) == ".txt"]
         found = [stores.join(path, name) for name in sorted(texts, key=pathlib.PurePath)]
     if not found:
         raise ValueError(f"A folder of RACE must contain .txt files. Received: {path}")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tokenizers
 
-from keras_spanbert import cache, files
+from keras_spanbert import cache, stores
 from keras_spanbert.checks import (
     check_counts,
     check_flags,
@@ -291,7 +291,7 @@ class Corpus(BlockDatasets):
             self._check_version(path)
 
     def _check_version(self, path):
-        version = files.version(path)
+        version = stores.names(path)
         if self._seen.setdefault(path, version) != version:
             raise OSError(errno.EIO, "Changed since it was first read", path)
 

@@ -5,7 +5,7 @@ import math
 import numbers
 import os
 
-from keras_spanbert import files, stores
+from keras_spanbert import stores
 from keras_spanbert.checks import check_in, check_paths
 from keras_spanbert.data.examples import (
     as_number,
@@ -100,9 +100,9 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     examples, undecided, short = [], [], [] if task == "qqp" and not strict else None
     for one in check_paths("paths", path):
         file = one
-        if files.is_folder(one):
+        if stores.kind(one) == "directory":
             names = _AX_FILES if task == "ax" else (f"{split}.tsv",)
-            found = [name for name in names if files.is_file(stores.join(one, name))]
+            found = [name for name in names if stores.kind(stores.join(one, name)) == "file"]
             if not found:
                 raise ValueError(f"{one} must contain {' or '.join(names)}. Received: no such file")
             file = stores.join(one, found[0])

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from keras_spanbert import files, stores
+from keras_spanbert import cache, stores
 from keras_spanbert.checks import check_paths
 from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
 from keras_spanbert.data.examples import check
@@ -65,10 +65,11 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
     A file of at most 64 MB, a gzip file, or a file that is one document is a single range. With
     `count_lines`, the first line of each range is counted, which reads all of a large file.
     """
-    size = files.size(path)
+    path = cache.local_copy(path)
+    size = os.path.getsize(path)
     start, line = 0, 1
     if size > _RANGE_BYTES and boundary in _ENDS:
-        with files.open_binary(path) as file:
+        with open(path, "rb") as file:
             is_plain = file.read(len(_GZIP)) != _GZIP
             while is_plain and (place := (start // _RANGE_BYTES + 1) * _RANGE_BYTES) < size:
                 stop = _next_end(file, place, _ENDS[boundary])
@@ -114,18 +115,18 @@ def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> lis
     """Returns the sorted files that globs match. A file with several names is listed once."""
     by_place = {}
     for pattern in map(os.fspath, check_paths("files", patterns)):
-        found = list(files.find(pattern))
+        found = list(stores.find(pattern))
         if not found:
             raise ValueError(f"Files must exist. Received: {pattern}, which matches no file")
         # In a store, globs skip folders.
-        is_folder = files.is_folder(pattern)
+        is_folder = stores.kind(pattern) == "directory"
         folder = pattern if is_folder else next(filter(os.path.isdir, found), None)
         if folder is not None:
             raise ValueError(
                 f"Files must be given, for example as '{folder}/*'. Received: {folder}, a folder"
             )
         for path in found:
-            place = os.path.realpath(path) if stores.is_local(path) else path
+            place = path if stores.is_store(path) else os.path.realpath(path)
             by_place[place] = min(path, by_place.get(place, path))
     return sorted(by_place.values())
 
@@ -172,7 +173,7 @@ def _read_text(path, encoding_errors, within):
     decoder = codecs.getincrementaldecoder("utf-8")(encoding_errors)
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     offset = within.start
-    with files.open_binary(path) as file:
+    with open(cache.local_copy(path), "rb") as file:
         file = _open_range(file, within)
         while True:
             size = _READ_BYTES if within.stop is None else min(_READ_BYTES, within.stop - offset)
@@ -238,7 +239,7 @@ def read_lines(
     these characters.
     """
     number = 0
-    with files.open_binary(path) as file:
+    with open(cache.local_copy(path), "rb") as file:
         try:
             lines = _iterate_lines(_open_range(file, within), within)
             for number, line in enumerate(lines, start=within.first_line):

@@ -2,11 +2,12 @@
 
 import contextvars
 import math
+import os
 
 import keras
 from keras import ops
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.checks import check_path
 from keras_spanbert.layers.sublayers import flatten_sublayers
 from keras_spanbert.models.source import OPTIONS, open_source
@@ -94,8 +95,13 @@ class FromPreset:
         replaced = _OF_BACKBONE if _IS_SAVING.get() else _WEIGHTS
         token = _IS_SAVING.set(True)
         try:
-            with files.replace_in_folder(preset_dir, replaced) as folder:
-                super().save_to_preset(folder, *args, **kwargs)
+            with stores.local_output(preset_dir) as local:
+                is_new = not os.path.isdir(local)
+                if is_new:
+                    files.check_new(local)
+                make = files.new_folder(local) if is_new else files.add_to_folder(local, replaced)
+                with make as folder:
+                    super().save_to_preset(folder, *args, **kwargs)
         finally:
             _IS_SAVING.reset(token)
 

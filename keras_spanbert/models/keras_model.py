@@ -48,10 +48,13 @@ def _write(write, filepath, overwrite=True, is_folder=False):
         return
     filepath = expand_home(filepath)
     if overwrite or not os.path.exists(filepath) or ask_to_overwrite(filepath):
+        folder, name = os.path.split(filepath.rstrip(os.sep))
+        folder = folder or os.curdir
         if is_folder:
-            os.makedirs(os.path.dirname(os.path.abspath(filepath)), exist_ok=True)
-        with files.replace_files(filepath) as path:
-            write(path)
+            os.makedirs(folder, exist_ok=True)
+        # Other files that are written next to it, such as shards of weights, are moved too.
+        with files.add_to_folder(folder) as new:
+            write(os.path.join(new, name))
 
 
 class KerasModel(FromPreset):

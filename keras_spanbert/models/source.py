@@ -17,7 +17,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert import cache, files, keras_private
+from keras_spanbert import cache, files, keras_private, stores
 from keras_spanbert.checks import expand_home
 from keras_spanbert.formats import fairseq, google, huggingface, tensors
 from keras_spanbert.formats.vocabulary import find_vocabulary
@@ -205,7 +205,7 @@ def open_source(
     given = expand_home(source)
     if given.startswith("hf://"):
         path = _download(given)
-    elif files.is_file(given):  # Its vocabulary may be next to it.
+    elif stores.kind(given) == "file":  # Its vocabulary may be next to it.
         folder, name = os.path.split(given)
         wanted = (name, *_SETTINGS)
         path = os.path.join(cache.local_copy(folder, lambda found: found in wanted), name)
@@ -217,7 +217,7 @@ def open_source(
     is_folder = os.path.isdir(path)
     paths = [os.path.join(path, name) for name in os.listdir(path)] if is_folder else [path]
     for file in filter(os.path.isfile, paths):
-        files.open_binary(file).close()  # Refuses pointers of Git LFS.
+        cache.local_copy(file)  # Refuses pointers of Git LFS.
     if not is_folder if is_fairseq else is_folder or path.endswith(_TORCH):
         return _open(path, given, num_heads, vocabulary)
     if path.endswith(_ARCHIVES):

@@ -41,7 +41,7 @@ def check() -> None:
             check_value(name, holds(FLAGS[name].value), rule)
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
-            if next(files.find(pattern), None) is None:
+            if next(stores.find(pattern), None) is None:
                 raise ValueError(
                     f"`--{name}` must name files that exist. Received: --{name}={pattern}, which "
                     "no file matches"
@@ -58,14 +58,15 @@ def check() -> None:
     if FLAGS.steps and not FLAGS.epochs:
         check_steps(FLAGS.steps)
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
-    if FLAGS.preset and not (is_handle or files.is_file(FLAGS.preset)):
-        if not files.is_folder(FLAGS.preset):
+    found = stores.kind(FLAGS.preset) if FLAGS.preset and not is_handle else "file"
+    if found != "file":
+        if found != "directory":
             raise ValueError(
                 "`--preset` must be a preset or a checkpoint. Received: "
                 f"{format_flags('preset')}, which does not exist"
             )
         config = stores.join(FLAGS.preset, "config.json")
-        if FLAGS["sequence_length"].present and files.is_file(config):
+        if FLAGS["sequence_length"].present and stores.kind(config) == "file":
             longest = _longest(files.read_json(config))
             if longest is not None:
                 check_length(longest)
@@ -124,7 +125,7 @@ def _given():
 
 def matching_files(name: str) -> list[str]:
     """Returns the files that match the globs of a flag."""
-    return [path for pattern in FLAGS[name].value or [] for path in files.find(pattern)]
+    return [path for pattern in FLAGS[name].value or [] for path in stores.find(pattern)]
 
 
 def check_value(name: str, is_right: bool, rule: str) -> None:

@@ -89,7 +89,7 @@ def define_flags() -> None:
 def check() -> None:
     """Checks the flags of this file. Raises `ValueError` if one is wrong."""
     if FLAGS.vocabulary:
-        checks.check_value("vocabulary", files.is_file(FLAGS.vocabulary), "a file")
+        checks.check_value("vocabulary", stores.kind(FLAGS.vocabulary) == "file", "a file")
     for path in [p for name in checks.INPUTS[:2] for p in checks.matching_files(name)]:
         if files.ending(path) in (".csv", ".tsv", ".json"):
             raise ValueError(
@@ -115,7 +115,7 @@ def check() -> None:
 def is_prepared(name: str) -> bool:
     """Returns whether a flag of data names a prepared corpus."""
     data = FLAGS[name].value or []
-    return len(data) == 1 and files.is_file(stores.join(data[0], _MANIFEST))
+    return len(data) == 1 and stores.kind(stores.join(data[0], _MANIFEST)) == "file"
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):

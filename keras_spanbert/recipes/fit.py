@@ -74,7 +74,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             if run.is_main:
                 with files.add_to_folder(run.folder.path) as folder:
                     local.save_to_preset(folder)
-                    run.folder.add_preset(folder)
+                run.folder.publish()
 
     def evaluate():
         with distribution.local(model) as local:
@@ -206,7 +206,7 @@ def export(model: keras.Model, **kwargs) -> None:
     """Writes the model as the next version for TensorFlow Serving, if --export is given."""
     if not FLAGS.export:
         return
-    versions = [int(name) for name in files.entries(FLAGS.export) if name.isdecimal()]
+    versions = [int(name) for name in stores.entries(FLAGS.export) if name.isdecimal()]
     path = stores.join(FLAGS.export, str(1 + max(versions, default=0)))
     stop_on_signals("before the SavedModel was written", clean_up=True)
     with exit_on_user_error(OSError):

@@ -47,7 +47,7 @@ def check() -> None:
     if writes_reports():
         _check_folder("output", output_folder())
     if FLAGS.output:
-        names = files.entries(FLAGS.output)
+        names = stores.entries(FLAGS.output)
         # A run may have been killed before it wrote `run.json`. With several processes, the first
         # one may be writing already.
         is_run = "run.json" in names or names == ["checkpoints"]
@@ -57,7 +57,7 @@ def check() -> None:
         _check_folder("export", FLAGS.export)
         if _realpath(FLAGS.export) in [_realpath(FLAGS.output), _realpath(FLAGS.preset)]:
             refuse("`--export` must be a folder of its own", "export", "output", "preset")
-        if "config.json" in files.entries(FLAGS.export):
+        if "config.json" in stores.entries(FLAGS.export):
             refuse("`--export` must not be the folder of a preset", "export")
     if FLAGS.predictions:
         check_file("predictions")
@@ -89,7 +89,7 @@ def check_file(flag: str, *others: str) -> None:
         refuse(f"`--{flag}` must be outside --output", flag, "output")
     for written in [path, *others]:
         # A link to a new file is written through.
-        if files.exists(_realpath(written) if os.path.islink(written) else written):
+        if stores.kind(_realpath(written) if os.path.islink(written) else written):
             none = f", or turn it off with --predict_data= --{flag}=" if FLAGS.resume else ""
             raise ValueError(
                 f"`--{flag}` must be a new file. Choose another name{none}. Received: "
@@ -106,7 +106,7 @@ def _check_outside_of_inputs(flag, path, is_folder):
     """Checks that the globs of the inputs would not match the files that are written."""
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
-            if glob.has_magic(pattern) and _can_match(files.as_glob(pattern), path, is_folder):
+            if glob.has_magic(pattern) and _can_match(stores.as_glob(pattern), path, is_folder):
                 raise ValueError(
                     f"`--{flag}` must not match the files of --{name}. Received: "
                     f"{format_flags(flag)} --{name}={pattern}"

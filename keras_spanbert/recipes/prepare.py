@@ -8,7 +8,7 @@ import tempfile
 import time
 
 import keras_spanbert as ks
-from keras_spanbert import files, stores
+from keras_spanbert import cache, files, stores
 from keras_spanbert.optional import check_installed
 from keras_spanbert.recipes import checks, corpora
 from keras_spanbert.recipes.flags import FLAGS, Group
@@ -107,7 +107,8 @@ def _annotate_spans(corpus, output):
 
 
 def _is_preset(name):
-    return files.is_folder(name) and not files.exists(stores.join(name, "config.cfg"))
+    is_folder = stores.kind(name) == "directory"
+    return is_folder and not stores.kind(stores.join(name, "config.cfg"))
 
 
 def run(run: Run) -> None:
@@ -116,7 +117,7 @@ def run(run: Run) -> None:
         corpus, _ = corpora.open_corpora(must_hold_out=False)
         tokenizer = corpora.load_preset()[1] if FLAGS.preset else corpora.new_tokenizer(corpus)
         stop_on_signals("before the corpus was written", clean_up=True)
-        num_bytes = sum(files.size(name) for name in corpus.files)
+        num_bytes = sum(os.path.getsize(cache.local_copy(name)) for name in corpus.files)
         later = ["shards", "min_block_tokens", "beam_runner", "beam_options", "span_annotator"]
         checks.refuse_unread(*later)
         log(f"Preparing {num_bytes:,} bytes of {format_count(len(corpus.files), 'file')}")

@@ -3,7 +3,7 @@
 import os
 
 import keras_spanbert as ks
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
 from keras_spanbert.recipes.flags import FLAGS, Group
@@ -74,7 +74,7 @@ def check() -> None:
         for name in checks.INPUTS
         for path in checks.matching_files(name)
         if ending(path) not in (".json", ".jsonl", ".txt" if name == "predict_data" else None)
-        and not files.is_folder(path)
+        and stores.kind(path) != "directory"
     ]
     if wrong:
         raise ValueError(

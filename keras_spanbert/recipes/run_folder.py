@@ -46,27 +46,19 @@ class RunFolder:
         self.path = tempfile.mkdtemp(prefix="keras_spanbert-run-")
         _CLEANUPS.append(weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True))
         if resumes:
-            found = files.names(output)
+            found = stores.names(output)
             found = {name: tag for name, tag in found.items() if not name.startswith(_NOT_FETCHED)}
-            files.fetch(output, self.path, found)
-            self._sent = files.names(self.path)
-
-    def add_preset(self, folder: str) -> None:
-        """Copies a preset to the store, before it is moved into the local folder."""
-        if self._is_stored:
-            files.put_folder(folder, self._output)
-            self._sent.update(files.names(folder))
+            stores.fetch(output, self.path, found)
+            self._sent = stores.names(self.path)
 
     def publish(self) -> None:
         """Copies the files that changed since they were copied to the store."""
-        if not self._is_stored:
-            return
-        # `run.json` goes first: it marks the folder as a run.
-        found = files.names(self.path)
-        for name in sorted(found, key=lambda name: (name != "run.json", name)):
-            if self._sent.get(name) != found[name] and files.PARTIAL not in name:
-                files.put_file(os.path.join(self.path, name), stores.join(self._output, name))
-                self._sent[name] = found[name]
+        if self._is_stored:
+            found = stores.names(self.path)
+            changed = [name for name, tag in found.items() if self._sent.get(name) != tag]
+            changed = [name for name in changed if files.PARTIAL not in name]
+            stores.upload(self.path, self._output, changed)
+            self._sent = found
 
 
 @dataclasses.dataclass
@@ -133,7 +125,7 @@ def identity() -> dict:
 def recorded_run() -> dict:
     """Returns the contents of `run.json` in --output, or {} without --resume or the file."""
     path = stores.join(FLAGS.output or "", "run.json")
-    return files.read_json(path) if FLAGS.resume and files.is_file(path) else {}
+    return files.read_json(path) if FLAGS.resume and stores.kind(path) == "file" else {}
 
 
 def preset_warnings() -> contextlib.AbstractContextManager:
@@ -148,13 +140,13 @@ def has_checkpoint() -> bool:
     """Returns whether --resume continues from a checkpoint."""
     if not FLAGS.resume:
         return False
-    names = files.entries(stores.join(FLAGS.output, "checkpoints"))
+    names = stores.entries(stores.join(FLAGS.output, "checkpoints"))
     return any(name.startswith("step-") for name in names)
 
 
 def new_run_hint(output: str) -> str:
     """Returns advice for a run that cannot be resumed in the requested way."""
-    if files.is_file(stores.join(output, "config.json")):
+    if stores.kind(stores.join(output, "config.json")):
         return f"to train its model further, start a new run with --preset={shlex.quote(output)}"
     return "to change it, start a new run in another --output"
 

@@ -1,12 +1,16 @@
 """The folder of a run's checkpoints: writes, keeps, checks and sets aside checkpoints."""
 
+import contextlib
 import errno
 import json
 import logging
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable
 
+import filelock
 import numpy as np
 
 from keras_spanbert import files, stores
@@ -37,11 +41,11 @@ class CheckpointFolder:
         Returns a function that releases the lock. Raises `ValueError` if another run has locked it.
         """
         if self._is_store:
-            for step in set(_steps(files.entries(self.folder))).difference(self.steps()):
-                files.remove_folder(self._path(step))
+            for step in set(_steps(stores.entries(self.folder))).difference(self.steps()):
+                _remove(self._path(step))
             return lambda: None
         os.makedirs(self.folder, exist_ok=True)
-        release = files.lock(self.folder).release
+        release = lock(self.folder).release
         files.remove_partial(self.folder)
         return release
 
@@ -50,8 +54,8 @@ class CheckpointFolder:
         path = self._path(step)
         try:
             if step not in self.steps():
-                files.remove_folder(path)  # In a store, it may be incomplete.
-            with files.local_folder(path) as folder:
+                _remove(path)  # In a store, it may be incomplete.
+            with files.new_folder(path) as folder:
                 write_files(folder, arrays, state)
                 for name in [*os.listdir(folder), ""]:
                     files.sync_to_disk(os.path.join(folder, name))
@@ -62,7 +66,7 @@ class CheckpointFolder:
             code = error.errno or errno.EIO
             raise OSError(code, f"{error.strerror or error}; {self.last_good()}", path) from None
         for old in self.steps()[self.keep :]:
-            files.remove_folder(self._path(old))
+            _remove(self._path(old))
         return path
 
     def read_newest(self, is_main: bool = True) -> tuple[str, dict, dict] | None:
@@ -73,8 +77,13 @@ class CheckpointFolder:
         """
         steps = self.steps()
         for step in steps:
+            path = self._path(step)
             try:
-                with files.temporary_copy(self._path(step)) as folder:
+                with tempfile.TemporaryDirectory(prefix="keras_spanbert-") as folder:
+                    if self._is_store:
+                        stores.fetch(path, folder)
+                    else:
+                        folder = path
                     _verify_checksums(folder)
                     with open(os.path.join(folder, _STATE), encoding="utf-8") as file:
                         state = json.load(file)
@@ -82,20 +91,20 @@ class CheckpointFolder:
                         raise ValueError(
                             f"A checkpoint must have version {VERSION}; start the run anew, or "
                             "continue it with the release that began it. Received: "
-                            f"{self._path(step)}, with version {state['version']}"
+                            f"{path}, with version {state['version']}"
                         )
                     with np.load(os.path.join(folder, _ARRAYS), allow_pickle=False) as file:
-                        return self._path(step), dict(file), state
+                        return path, dict(file), state
             except _DamagedError as error:
                 if not is_main:
                     text = f"The main process read it without errors, this process did not: {error}"
-                    raise OSError(errno.EIO, text, self._path(step)) from None
-                path = self._path(step)
-                number, unused = 1, f"{path}.damaged"
-                while files.exists(unused):
+                    raise OSError(errno.EIO, text, path) from None
+                number, added = 1, ".damaged"
+                while stores.kind(path + added):
                     number += 1
-                    unused = f"{path}.damaged-{number}"
-                files.rename_folder(path, unused)
+                    added = f".damaged-{number}"
+                with stores.file_system(path) as (fs, key):
+                    fs.mv(key, key + added, recursive=True)
                 logging.getLogger("keras_spanbert").warning(
                     "Checkpoint %s is damaged (%s) and was set aside", path, error
                 )
@@ -108,10 +117,10 @@ class CheckpointFolder:
 
     def steps(self) -> list[int]:
         """Returns the steps of the complete checkpoints, the newest first."""
-        names = files.entries(self.folder)
+        names = stores.entries(self.folder)
         if self._is_store:
             ending = f"/{files.CHECKSUMS}"
-            names = files.names(self.folder)
+            names = stores.names(self.folder)
             names = [name.removesuffix(ending) for name in names if name.endswith(ending)]
         self._seen = _steps(names)
         return self._seen
@@ -128,6 +137,28 @@ class CheckpointFolder:
         return stores.join(self.folder, f"step-{step}")
 
 
+def lock(folder: str) -> filelock.BaseFileLock:
+    """Locks a folder until `release` of the result is called or the process ends."""
+    folder_lock = filelock.FileLock(os.path.join(folder, ".lock"), thread_local=False)
+    try:
+        folder_lock.acquire(blocking=False)
+    except filelock.Timeout:
+        rule = "One run at a time may write to a folder"
+        raise ValueError(f"{rule}. Received: {folder}, in use by another process") from None
+    return folder_lock
+
+
+def _remove(folder):
+    """Removes a checkpoint if it exists. It is never seen half removed."""
+    if stores.is_store(folder):
+        stores.remove(stores.join(folder, files.CHECKSUMS))
+        stores.remove(folder)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder, f"{folder}{files.PARTIAL}")
+        shutil.rmtree(f"{folder}{files.PARTIAL}")
+
+
 def _steps(names):
     matches = filter(None, map(_NAME.fullmatch, names))
     return sorted((int(match[1]) for match in matches), reverse=True)
@@ -142,7 +173,9 @@ def write_files(folder: str, arrays: dict[str, np.ndarray], state: str) -> None:
     np.savez(os.path.join(folder, _ARRAYS), **arrays)
     with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
         file.write(state)
-    files.write_checksums(folder, [_ARRAYS, _STATE])
+    sums = [f"{files.sha256(os.path.join(folder, name))}  {name}\n" for name in (_ARRAYS, _STATE)]
+    with open(os.path.join(folder, files.CHECKSUMS), "w", encoding="utf-8") as file:
+        file.writelines(sums)
 
 
 def _verify_checksums(folder):

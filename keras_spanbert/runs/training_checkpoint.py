@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution, files, stores
-from keras_spanbert.checks import check_in, check_path, is_number
+from keras_spanbert.checks import check_path, check_positive
 from keras_spanbert.keras_private import set_initial_epoch
 from keras_spanbert.runs.checkpoint_folder import VERSION, CheckpointFolder
 
@@ -85,16 +85,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     ):
         super().__init__()
         self.folder = check_path("folder", folder)
-        for name, value in [("every", every), ("keep", keep)]:
-            check_in(name, value, is_number(value) and value >= 1, "at least 1")
-            check_in(name, value, value % 1 == 0, "an integer")
         if data is not None and not hasattr(data, "start_at"):
             raise ValueError(
                 "`data` must be a stream, such as `TrainingStream` or `Batches`, and not its "
                 f"dataset. Received: {type(data).__name__}"
             )
-        self.every = every
-        self.keep = keep
+        self.every = check_positive("every", every)
+        self.keep = check_positive("keep", keep)
         self.data = data
         self.parts = parts or {}
         self.identity = identity or {}

@@ -215,7 +215,7 @@ def export_saved_model(
     if isinstance(model, SpanBertTask) and model.serves_heads:
         model.warn_if_untrained()
     # TensorFlow Serving must never see an incomplete model.
-    with files.local_folder(path) as folder:
+    with files.new_folder(path) as folder:
         if is_tensorflow:
             _export(model, folder, endpoints)
         else:

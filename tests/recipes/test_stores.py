@@ -43,7 +43,7 @@ train()
 
 def put_files(pattern, folder):
     for path in glob.glob(pattern):
-        files.put_file(path, stores.join(folder, os.path.basename(path)))
+        stores.upload(path, stores.join(folder, os.path.basename(path)))
     return folder
 
 
@@ -71,7 +71,7 @@ def test_run_killed_during_a_checkpoint_resumes_elsewhere(broken, texts, tmp_pat
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
-    there = files.names(f"{broken}/run/checkpoints")
+    there = stores.names(f"{broken}/run/checkpoints")
     assert "step-6/arrays.npz" in there and "step-6/SHA256SUMS" not in there
     # Like on a machine without local files of the run.
     run_in_process("--resume", f"--output={broken}/run")
@@ -83,7 +83,7 @@ def test_run_killed_during_a_checkpoint_resumes_elsewhere(broken, texts, tmp_pat
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], theirs[name])
     names = {path.name for path in (tmp_path / "whole").iterdir()} - {".lock"}
-    assert set(files.entries(f"{broken}/run")) == names
+    assert set(stores.entries(f"{broken}/run")) == names
     run_in_process("--resume", f"--output={broken}/run")
     assert "Continuing from step 8" in capsys.readouterr().out
     check_fails(capsys, flags, "new or empty", f"{broken}/run")
@@ -95,10 +95,10 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
     import tensorflow as tf
 
     squad_runs.save_preset(tmp_path / "preset")
-    files.put_folder(str(tmp_path / "preset"), f"{bucket}/preset")
+    stores.upload(str(tmp_path / "preset"), f"{bucket}/preset")
     for name, count in [("train", 24), ("dev", 4)]:
         path = squad_runs.write_squad(tmp_path / f"{name}.json", count, seed=count)
-        files.put_file(str(path), f"{bucket}/{name}.json")
+        stores.upload(str(path), f"{bucket}/{name}.json")
     flags = [
         "--task=question_answering", f"--preset={bucket}/preset", *squad_runs.SIZES,
         f"--train_data={bucket}/train.json", f"--eval_data={bucket}/d*.json", "--epochs=1",
@@ -107,7 +107,7 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
     run_in_process(*flags, f"--predict_data={bucket}/dev.json", f"--output={bucket}/run", *outputs)
     assert len(
         files.read_json(f"{bucket}/answers.json")
-    ) == 4 and "answers.nbest.json" in files.entries(bucket)
+    ) == 4 and "answers.nbest.json" in stores.entries(bucket)
     served = tf.saved_model.load(cache.local_copy(f"{bucket}/served/1"))
     question, context = [tf.constant([text]) for text in ["who wrote it", "ann wrote it ."]]
     found = served.signatures["serving_default"](question=question, context=context)
@@ -123,7 +123,7 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
 
 def test_paths_are_checked_before_reading(broken, store, tmp_path, texts):
     text = put_files(texts, f"{broken}/texts")
-    files.put_file(glob.glob(texts)[0], f"{broken}/old/file")
+    stores.upload(glob.glob(texts)[0], f"{broken}/old/file")
     store.operations.clear()
     for flags, values in [
         ([f"--output={broken}/old"], ["new or empty", f"{broken}/old"]),
@@ -131,7 +131,7 @@ def test_paths_are_checked_before_reading(broken, store, tmp_path, texts):
         ([f"--train_data={broken}/none/*.txt"], ["no file matches", f"{broken}/none"]),
         ([f"--preset={broken}/none"], ["must be a preset", f"{broken}/none"]),
         ([f"--vocabulary={broken}/none"], ["must be a file", f"{broken}/none"]),
-        (["--output=nowhere://b/run"], ["fsspec supports", "nowhere://b/run"]),
+        (["--output=nowhere://b/run"], ["Protocol not known", "nowhere://b/run"]),
         ([f"--output={broken}/x", f"--export={broken}/x/"], ["folder of its own"]),
     ]:
         with pytest.raises(ValueError) as error:
@@ -146,14 +146,14 @@ def test_paths_are_checked_before_reading(broken, store, tmp_path, texts):
 
 @pytest.mark.parametrize(
     ("operation", "message"),
-    [("open .*[.]txt", "/texts/"), ("put .*step-4", "last good checkpoint is")],
+    [("get .*[.]txt", "/texts/"), ("put .*step-4", "last good checkpoint is")],
 )
 def test_store_errors_are_one_line(broken, store, texts, capsys, operation, message):
     text = put_files(texts, f"{broken}/texts")
 
     def fault(request):
         has_begun = any("put" in r and "step-2/SHA256SUMS" in r for r in store.operations)
-        if (has_begun or request.startswith("open")) and re.match(operation, request):
+        if (has_begun or request.startswith("get")) and re.match(operation, request):
             raise TimeoutError("down")
 
     store.fault = staticmethod(fault)

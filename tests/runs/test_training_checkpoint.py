@@ -13,9 +13,9 @@ import pytest
 
 import keras_spanbert as ks
 from keras_spanbert.data.batches import Batches
-from keras_spanbert.files import lock, write_csv
+from keras_spanbert.files import write_csv
 from keras_spanbert.runs.callbacks import Callbacks
-from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
+from keras_spanbert.runs.checkpoint_folder import CheckpointFolder, lock
 from keras_spanbert.runs.interruption import Interruption
 
 ROWS, BATCH_SIZE, EPOCHS, STEPS = 23, 4, 4, 7

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.data.prepared.shards import write_shard
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
@@ -45,7 +45,7 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
         results = [_result_path(job["path"]) for job in jobs]
         found = [files.read_json(path)["found"] for path in results]
         for path in results:
-            files.remove(path)
+            stores.remove(path)
         return found
 
     return run
@@ -66,7 +66,7 @@ class _WriteShard(apache_beam.DoFn):
         self.tokenizer = _tokenizer(*self.settings)
 
     def process(self, job):
-        if files.is_file(_result_path(job["path"])):
+        if stores.kind(_result_path(job["path"])):
             return  # Already written by a worker that was lost before it reported.
         split, shard, counts = write_shard(self.corpus, job, self.tokenizer)
         found = {"found": [split, shard, counts.tolist()]}

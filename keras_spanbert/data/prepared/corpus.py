@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from array_record.python import array_record_module
 
-from keras_spanbert import cache, files, stores
+from keras_spanbert import cache, stores
 from keras_spanbert.checks import check_in, check_path
 from keras_spanbert.data.annotated_text import SPAN_KINDS
 from keras_spanbert.data.blocks import remove_span_marks
@@ -242,7 +242,7 @@ class PreparedCorpus(BlockDatasets):
 
 def is_prepared(path: str) -> bool:
     """Returns whether a path is a prepared corpus."""
-    return files.is_file(stores.join(check_path("path", path), MANIFEST))
+    return stores.kind(stores.join(check_path("path", path), MANIFEST)) == "file"
 
 
 def _read_manifest(path):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from array_record.python import array_record_module
 
-from keras_spanbert import files
+from keras_spanbert import files, stores
 from keras_spanbert.data.blocks import remove_span_marks
 
 SPLITS = ("train", "held_out")
@@ -56,7 +56,7 @@ def write_shard(
     except RuntimeError as error:  # Raised by ArrayRecord.
         raise OSError(f"{job['path']} cannot be written: {error}") from None
     if not num_blocks:
-        files.remove(job["path"])
+        stores.remove(job["path"])
     counts[tokenizer.special_token_ids] = 0
     name = os.path.basename(job["path"])
     shard = {"name": name, "num_blocks": num_blocks, "bytes": size, "sha256": checksum}

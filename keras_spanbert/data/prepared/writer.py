@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 
-from keras_spanbert import files, stores
+from keras_spanbert import cache, files, stores
 from keras_spanbert.checks import check_in, check_length, check_path
 from keras_spanbert.data.prepared import corpus as prepared
 from keras_spanbert.data.prepared.shards import SPLITS, SUFFIX, span_kinds, write_shard
@@ -110,7 +110,7 @@ def prepare(
 @contextlib.contextmanager
 def _new_folder(path):
     """Does what `files.new_folder` does. In a store, writes to the folder directly."""
-    if stores.is_local(path):
+    if not stores.is_store(path):
         with files.new_folder(path) as folder:
             yield folder
             files.remove_partial(folder)  # Workers that were killed leave them.
@@ -118,13 +118,13 @@ def _new_folder(path):
     try:
         yield path
     except BaseException:
-        files.remove_folder(path)
+        stores.remove(path)
         raise
 
 
 def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
     """Returns the jobs of `write_shard`, one per shard."""
-    file_sizes = [files.size(name) for name in corpus.files]
+    file_sizes = [os.path.getsize(cache.local_copy(name)) for name in corpus.files]
     sizes = np.array(
         [(within.stop or file_sizes[i]) - within.start for i, *_, within in corpus.ranges], np.int64
     )
