@@ -305,7 +305,7 @@ def test_a_checkpoint_takes_a_stream_and_not_its_dataset(tmp_path):
     ks.TrainingCheckpoint(str(tmp_path), every=1, data=stream).close()
     with pytest.raises(ValueError, match="`data` must be a stream, .* Received: generator"):
         ks.TrainingCheckpoint(str(tmp_path), every=1, data=(batch for batch in stream))
-    with pytest.raises(ValueError, match="`every` must be at least 1. Received: every=0"):
+    with pytest.raises(ValueError, match="`every` must be a positive integer. Received: every=0"):
         ks.TrainingCheckpoint(str(tmp_path), every=0)
 
 
