@@ -150,6 +150,9 @@ def test_corpus_in_a_store_equals_local_corpus(bucket, texts):
     tokenizer = ks.SpanBertTokenizer(corpora[0].train_vocabulary(200))
     blocks = [np.concatenate(list(corpus.blocks(tokenizer, 16))) for corpus in corpora]
     np.testing.assert_array_equal(*blocks)
+    put(corpora[1].files[0], "Other.")
+    with pytest.raises(OSError, match="Changed since it was first read"):
+        corpora[1].check_unchanged()
     with pytest.raises(ValueError, match="matches no file"):
         Corpus(f"{bucket}/none/*.txt")
     with pytest.raises(ValueError, match="a folder"):
