@@ -226,7 +226,7 @@ UNSAFE = ks.SpanBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
         (lambda m: {"model": m.backbone, "tokenizer": UNSAFE},
          "`special_tokens_in_strings` must be False"),
         (lambda m: {"model": m, "max_answer_length": 0}, "max_answer_length. must be at least 1"),
-        (lambda m: {"model": m, "path": "nowhere://b/m"}, "that fsspec supports"),
+        (lambda m: {"model": m, "path": "nowhere://b/m"}, "Protocol not known: nowhere"),
         (lambda m: {"model": m, "path": __file__}, f"must be new or empty. Received: {__file__}"),
         (lambda m: {"model": ks.SpanBertQuestionAnswerer(m.backbone,
          ks.SpanBertQuestionAnswererPreprocessor(m.preprocessor.tokenizer, 48, 8, 6))},
