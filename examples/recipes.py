@@ -72,7 +72,7 @@ from wandb.integration.keras import WandbMetricsLogger
 run = wandb.init(project="reviews", mode="offline", dir="out")
 loggers = [WandbMetricsLogger(), keras.callbacks.TensorBoard("out/tensorboard")]
 classifier.fit(train, validation_data=dev, batch_size=8, epochs=2, callbacks=loggers, verbose=0)
-print(*[name for name in run.summary.keys() if "val" in name])
+print(*sorted(name for name in run.summary.keys() if "val" in name))
 run.finish()
 
 # %% history
