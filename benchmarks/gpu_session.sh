@@ -29,7 +29,7 @@ if [ "$parts" = --tiny ]; then
   cp examples/data/repairs_dev.json "$TEXTS/dev-v1.1.json"
   gpu+=(--size=tiny --length=16 --batch_size=1 --steps=1 --device=cpu) size=(--size=tiny)
   tests=(python -m pytest -q tests/gpu)
-  long=(--sequence_length=32 --batch_size=2)
+  long=(--sequence_length=64 --batch_size=2)
   answers=(--batch_size=4 --sequence_length=64 --doc_stride=30 --max_question_length=20 --steps=2)
   squad=("${answers[@]}")
 fi
