@@ -56,6 +56,29 @@ def test_files_of_a_preset_are_found(tmp_path):
         keras_private.preset_file("gone", "config.json")
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="used on PyTorch only")
+def test_loss_and_metrics_are_those_of_keras():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_regularizer="l2")])
+    model.compile("sgd", "mse", weighted_metrics=["mae"])
+    assert not keras_private.TrainerParts.are_enough(model)
+    x, y = np.ones((4, 3), "float32"), np.zeros((4, 1), "float32")
+    expected = model.train_on_batch(x, y, return_dict=True)
+    assert keras_private.TrainerParts.are_enough(model)  # Built by the step.
+    model.reset_metrics()
+    model.layers[0].set_weights([w * 0 + 0.5 for w in model.layers[0].get_weights()])
+    parts = keras_private.TrainerParts(model)
+    y_pred = model(x)
+    loss = parts.compute_loss(model, x, y, y_pred, None)
+    parts.update_metrics(model, y, y_pred, None)
+    found = parts.results()
+    np.testing.assert_allclose(float(loss.detach()), 4.0 + 0.01 * 3 * 0.25)  # With the regularizer.
+    assert set(found) == set(expected)
+    np.testing.assert_allclose(float(found["mae"].detach()), 2.0)
+    keras_private.forget_metrics(model)
+    model.compile("sgd", "mse")
+    assert set(model.train_on_batch(x, y, return_dict=True)) == {"loss"}
+
+
 def test_plain_kernel_is_the_public_one():
     for layer in [keras.layers.Dense(3), keras.layers.EinsumDense("ab,bc->ac", 3)]:
         layer.build((2, 5))

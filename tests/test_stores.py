@@ -1,11 +1,14 @@
 """Paths in stores: complete reads, writes to the end or not at all, and errors."""
 
 import contextlib
+import functools
 import gzip
+import http.server
 import itertools
 import os
 import pathlib
 import sys
+import threading
 
 import fsspec
 import numpy as np
@@ -311,6 +314,20 @@ def test_globs_in_other_stores(tmp_path, monkeypatch):
     for folder in [f"file://{tmp_path}/", "file://", "memory://texts/"]:
         assert list(stores.find(f"{folder}*.txt")) == [f"{folder}a.txt"]
     stores.remove("memory://texts")
+
+
+def test_changed_page_of_the_same_length_is_copied_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_SPANBERT_CACHE", str(tmp_path / "cache"))
+    page = tmp_path / "site" / "a.txt"
+    page.parent.mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=page.parent)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for text, time in [("one", 10**9), ("two", 10**9 + 60)]:
+            page.write_text(text)
+            os.utime(page, (time, time))
+            assert copy(f"http://127.0.0.1:{server.server_port}/a.txt") == text
+        server.shutdown()
 
 
 def test_errors_name_the_path(broken, store):

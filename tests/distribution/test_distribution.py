@@ -395,3 +395,56 @@ def test_batches_that_cannot_be_split_are_refused(batch, message):
     dataset = tf.data.Dataset.range(10).batch(**batch)
     with pytest.raises(ValueError, match=message):
         Distribution(num_parts=2).split(dataset)
+
+
+CLIPPED = (
+    TWO_CPUS
+    + """
+import json, numpy as np, keras, keras_spanbert as ks
+
+def clipped(optimizer):
+    variables = [keras.Variable([0.0], name=name) for name in "abc"]
+    optimizer.build(variables)
+
+    @tf.function
+    def step():
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        number = 8.0 * tf.cast(number, "float32")
+        optimizer.apply([8.0 + number * tf.ones(1), 4.0 * number * tf.ones(1), None], variables)
+
+    tf.distribute.get_strategy().run(step)
+    return [float(v.numpy()[0]) for v in optimizer.variables if "momentum" in v.path]
+
+with ks.distribute().scope():
+    optimizers = {
+        "norm of all": ks.AdamW(loss_scale_factor=8.0),
+        "norm of each": ks.AdamW(clipnorm=1.0, loss_scale_factor=8.0),
+        "value": ks.AdamW(clipvalue=0.5, loss_scale_factor=8.0),
+        "norm of a group": ks.TwoRateAdam(heads=["c"], loss_scale_factor=8.0),
+        "nothing": ks.AdamW(global_clipnorm=None, loss_scale_factor=8.0),
+    }
+    found = {name: clipped(optimizer) for name, optimizer in optimizers.items()}
+    # Gradients of embedding rows stay sparse.
+    model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])
+    model.compile(ks.AdamW(1e-2, global_clipnorm=None), "mse")
+model.fit(np.ones((8, 4)), np.ones((8, 4, 1)), 4, verbose=0)
+print("clipped", json.dumps(found))
+"""
+)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends clip as with one process")
+def test_clipping_over_replicas_with_missing_gradients_and_loss_scale():
+    codes, output = finish([start(["-c", CLIPPED])])
+    assert codes == [0], output
+    (line,) = [line for line in output.splitlines() if line.startswith("clipped ")]
+    # The first moment is a tenth of the clipped sums of the gradients, 1 + 2 and 0 + 4.
+    expected = {
+        "norm of all": [0.06, 0.08, 0.0],
+        "norm of each": [0.1, 0.1, 0.0],
+        "value": [0.05, 0.05, 0.0],
+        "norm of a group": [0.06, 0.08, 0.0],
+        "nothing": [0.3, 0.4, 0.0],
+    }
+    found = json.loads(line.removeprefix("clipped "))
+    assert found == {name: pytest.approx(values) for name, values in expected.items()}

@@ -331,6 +331,20 @@ def test_ctrl_c_before_training_leaves_no_files(tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
+def test_ctrl_c_before_the_first_step_saves(texts, tmp_path, monkeypatch, capsys):
+    def interrupted(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(ks.SpanBertPretrainer, "fit", interrupted)
+    with pytest.raises(SystemExit) as error:
+        run_in_process(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *TINY)
+    assert error.value.code == 130
+    assert "Interrupted at step 0" in capsys.readouterr().out
+    assert files.read_json(tmp_path / "run" / "metrics.json")["steps"] == 0
+    ks.SpanBertPretrainer.from_preset(str(tmp_path / "run"))
+
+
 @pytest.fixture
 def check_fails(texts, tmp_path, capsys, monkeypatch):
     """Runs train.py with flags and checks that the error names the values.

@@ -5,8 +5,11 @@ import concurrent.futures
 import keras
 import numpy as np
 import pytest
+import stub_resolver
 import tiny_models
 from tiny_tasks import TASKS, with_large_weights
+
+import keras_spanbert as ks
 
 
 def check_in_threads(*calls, times=3):
@@ -56,4 +59,22 @@ def test_pretrainer_fills_and_its_encoder_predicts():
         lambda: model.backbone.predict(inputs, verbose=0),
         lambda: model.backbone.predict_on_batch(inputs),
         lambda: keras.ops.convert_to_numpy(model.backbone(inputs)),
+    )
+
+
+@pytest.mark.long
+def test_resolver_scores_whole_texts_and_chunks(tmp_path):
+    stub_resolver.save(tmp_path / "resolver")
+    model = with_large_weights(
+        ks.SpanBertCoreferenceResolver.from_preset(str(tmp_path / "resolver"))
+    )
+    text = "Ann sold her book. Bob read it. " * 8
+    document = {"sentences": [["ann", "left", "."], ["she", "came", "."]]}
+    document["clusters"] = [[(0, 0), (3, 3)]]
+    check_in_threads(
+        lambda: model.resolve(text),
+        lambda: model.resolve([text, "She left."], max_spans_in_memory=8),  # In chunks.
+        lambda: model.score_document(document),
+        lambda: model.evaluate_clusters([document]),
+        times=2,
     )

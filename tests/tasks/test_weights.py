@@ -204,6 +204,14 @@ def test_each_fit_counts_its_own_tokens():
 
 
 @pytest.mark.once("torch")
+def test_a_text_of_weight_0_counts():
+    model = with_biases(tiny_tagger.build(), np.zeros(5))
+    texts, labels = [["ann"], ["bob", "eve"]], [[0], [1, 1]]
+    found = model.evaluate(texts, labels, sample_weight=[2.0, 0.0], verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(2 * np.log(5) / 3, rel=1e-6)
+
+
+@pytest.mark.once("torch")
 def test_terms_of_the_user_are_in_the_loss():
     class Own(ks.SpanBertTextClassifier):
         def compute_loss(self, *args, **kwargs):

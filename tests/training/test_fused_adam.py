@@ -104,3 +104,9 @@ def test_variables_of_several_dtypes_are_updated():
     ks.AdamW(0.1, weight_decay=0.0).apply(grads, variables)
     for variable, expected in zip(variables, [0.9, 1.1]):  # Adam's first step is the rate.
         np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), expected, rtol=1e-5)
+
+
+def test_variables_without_decay_are_updated():
+    variables = [keras.Variable(np.ones(2, "float32"), name="bias")]
+    ks.AdamW(0.1).apply([keras.ops.ones(2)], variables)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(variables[0]), 0.9, rtol=1e-5)

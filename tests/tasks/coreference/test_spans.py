@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_spanbert.tasks.coreference.layers import num_top_spans, select_spans
+from keras_spanbert.tasks.coreference.layers import map_in_chunks, num_top_spans, select_spans
 
 # One shape for all tests, to compile once: candidates, tokens, width, spans to keep.
 N, T, W, K = 641, 103, 13, 43
@@ -42,3 +42,24 @@ def test_selection_equals_the_released_op(reference):
 )
 def test_number_of_spans_equals_the_released_graph(num_tokens, ratio, num_top):
     assert num_top_spans(num_tokens, ratio) == num_top
+
+
+@pytest.mark.parametrize("num_rows", [1, 14, 17])
+def test_blocks_equal_all_rows_at_once(num_rows):
+    seen = []
+
+    def function(arrays):
+        x, y = arrays
+        seen.append(x.shape[1])
+        return ops.sum(x, axis=2) + y, x * 2.0
+
+    x = np.arange(3 * num_rows * 5, dtype="float32").reshape(3, num_rows, 5)
+    y = np.arange(3 * num_rows, dtype="float32").reshape(3, num_rows)
+    arrays = [ops.convert_to_tensor(x), ops.convert_to_tensor(y)]
+    sums, doubles = map_in_chunks(function, arrays, 7, training=False)
+    np.testing.assert_allclose(ops.convert_to_numpy(sums), x.sum(axis=2) + y)
+    np.testing.assert_allclose(ops.convert_to_numpy(doubles), x * 2.0)
+    assert set(seen) == {min(num_rows, 7)}
+    seen.clear()
+    map_in_chunks(function, arrays, 7, training=True)
+    assert seen == [num_rows]
