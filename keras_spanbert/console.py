@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import sys
 
 
@@ -17,11 +18,20 @@ class _Console(io.FileIO):
 
 def protect_output() -> None:
     """Makes stdout and stderr escape what their encoding lacks, and go on without a reader."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # It is closed: `>&-`.
+            # A file of the run would get this number, and with it the output of C++ code.
+            os.open(os.devnull, os.O_RDWR)
     for name in ["stdout", "stderr"]:
         stream = getattr(sys, name)
+        if stream is None:  # Some libraries write to it without asking.
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+            continue
         try:
             console = _Console(stream.fileno(), "w", closefd=False)
-        except (AttributeError, OSError):  # There is none, or it is not a file, as in notebooks.
+        except (AttributeError, OSError):  # It is not a file, as in notebooks.
             continue
         stream.flush()
         text = io.TextIOWrapper(

@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import sys
 
 import pytest
@@ -29,12 +30,35 @@ def test_output_never_ends_a_program(encoding, monkeypatch):
     os.close(writing)
 
 
-@pytest.mark.parametrize("stream", [None, io.StringIO()])
-def test_streams_without_a_file_are_kept(stream, monkeypatch):
+def test_streams_without_a_file_are_kept(monkeypatch):
+    stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "stderr", stream)
     protect_output()
     assert sys.stdout is sys.stderr is stream
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_files_do_not_get_the_numbers_of_closed_streams(closed, tmp_path):
+    """Otherwise the log of TensorFlow's C++ code would go to a file of the run."""
+    code = f"""if True:
+        import os, sys
+        import keras_spanbert_commands as commands
+        from keras_spanbert import recipes
+
+        def main():
+            with open({str(tmp_path / "found")!r}, "wb") as file:
+                for number in [1, 2]:
+                    os.write(number, b"line")
+                print("line", file=sys.stdout)
+                print("line", file=sys.stderr)
+                file.write(b"%d" % (file.fileno() > 2))
+
+        recipes.main = main
+        commands.train()
+    """
+    subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-c", code], check=True)
+    assert (tmp_path / "found").read_bytes() == b"1"
 
 
 def test_commands_protect_their_output(monkeypatch):
