@@ -1,14 +1,18 @@
 """Output of the commands: characters that a console lacks, and readers that leave."""
 
 import io
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+import small_runs
+from train_script import run
 
+import keras_spanbert as ks
 import keras_spanbert_commands
-from keras_spanbert import recipes
+from keras_spanbert import files, recipes
 from keras_spanbert.console import protect_output
 
 
@@ -72,3 +76,24 @@ def test_commands_protect_their_output(monkeypatch):
         monkeypatch.setattr(sys, "stdout", devnull)
         assert command.main(["no-such-file", "d"]) == 2
         assert [*found, sys.stdout.errors] == ["backslashreplace"] * 2
+
+
+@pytest.mark.long
+@pytest.mark.once("torch")
+@pytest.mark.parametrize(
+    "screen",
+    ['PYTHONIOENCODING=ascii HOME=/dev/null "$@"', '"$@" | head -1', '"$@" >/dev/full 2>&-'],
+)
+def test_a_run_keeps_its_figures_without_a_screen(screen, tmp_path):
+    def in_shell(command, **kwargs):
+        shell = ["bash", "-c", f"set -o pipefail; {screen}", "bash"]
+        return subprocess.Popen([*shell, *command], **kwargs)
+
+    _, flags = small_runs.start("classification", tmp_path)
+    output = tmp_path / "rün"
+    code, out, err = run(*flags, "--steps=2", f"--output={output}", popen=in_shell)
+    assert code == 0 and len(err.splitlines()) <= 1, err
+    assert ("r\\xfcn" in out) == ("ascii" in screen)
+    assert json.loads((output / "metrics.json").read_text())["steps"] == 2
+    assert files.read_csv(output / "history.csv")[-1]["step"] == "2"
+    assert ks.SpanBertTextClassifier.from_preset(str(output)).class_names == ["bad", "good"]
