@@ -326,7 +326,7 @@ def test_changed_page_of_the_same_length_is_copied_again(tmp_path, monkeypatch):
         for text, time in [("one", 10**9), ("two", 10**9 + 60)]:
             page.write_text(text)
             os.utime(page, (time, time))
-            assert copy(f"http://127.0.0.1:{server.server_port}/a.txt") == text
+            assert read(f"http://127.0.0.1:{server.server_port}/a.txt") == text
         server.shutdown()
 
 
