@@ -93,6 +93,15 @@ def count_at_most(xp, ascending, x):
     return tf.reshape(found, (-1, x.shape[1]))
 
 
+def distinct_numbers(xp, x):
+    """Returns int32 numbers `[n]` from 0 that are the same for equal values of `x` `[n]`."""
+    if xp is np:
+        return np.unique(x, return_inverse=True)[1].astype(np.int32)
+    import tensorflow as tf
+
+    return tf.unique(x)[1]
+
+
 def scatter_add(xp, x, indices, values):
     """Returns `x` `[B, C]` with `values` added at `indices` of its flat view."""
     if xp is np:
@@ -118,6 +127,20 @@ def scatter_min(xp, x, indices, values):
 
     values, indices = tf.reshape(values, (-1,)), tf.reshape(indices, (-1,))
     return tf.minimum(x, tf.math.unsorted_segment_min(values, indices, tf.size(x)))
+
+
+def repeat_while(xp, condition, function, arrays: list) -> list:
+    """Applies `function` to arrays and then to its results, as long as the condition is true."""
+    if xp is np:
+        while condition(*arrays):
+            arrays = function(*arrays)
+        return arrays
+    import tensorflow as tf
+
+    # The first axis may grow.
+    shapes = [tf.TensorShape([None, *x.shape[1:]]) for x in arrays]
+    arrays = [tf.convert_to_tensor(x) for x in arrays]
+    return tf.while_loop(condition, function, arrays, shape_invariants=shapes)
 
 
 def fixed_point(xp, function, arrays: list) -> list:

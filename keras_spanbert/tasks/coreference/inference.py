@@ -14,6 +14,19 @@ import numpy as np
 from keras_spanbert import distribution
 from keras_spanbert.data.batches import round_up
 from keras_spanbert.data.coreference_documents import check_training_clusters
+from keras_spanbert.layers.array_functions import (
+    append_end,
+    cumsum,
+    distinct_numbers,
+    fixed_point,
+    int32,
+    range_like,
+    scatter_add,
+    scatter_min,
+    size,
+    take,
+    true_indices,
+)
 from keras_spanbert.models.keras_model import one_thread
 from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.preprocessor import truncate
@@ -397,56 +410,75 @@ def extract_spans(
     }
 
 
+def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = False) -> dict:
+    """Returns the clusters of spans from `extract_spans`, in words: a dict of int32 `[K]`.
+
+    It has `first` and `last`, the words of each span; `cluster`, a number that increases in the
+    order of the clusters' first links, -1 for no mention; and `same`, the first span of the cluster
+    that is the same words. Clusters of one mention follow if `singletons`. `word_of` `[T]` is the
+    word of each token, -1 for a separator. A span of separators alone is no mention. If spans have
+    the same words, the earlier cluster counts.
+    """
+    best = int32(xp, spans["best_antecedents"])
+    span, num_spans = range_like(xp, best), size(xp, best)
+    never = 2 * num_spans  # A place in the order after all others.
+    is_word = word_of >= 0
+    words = take(xp, word_of, true_indices(xp, is_word))
+    before = xp.concatenate([np.zeros(1, np.int32), cumsum(xp, is_word)], axis=0)
+    first = take(xp, append_end(xp, words, size(xp, word_of)), take(xp, before, spans["starts"]))
+    words = xp.concatenate([np.full(1, -1, np.int32), words], axis=0)
+    last = take(xp, words, take(xp, before, spans["ends"] + 1))
+
+    def minimum(values, groups):
+        """Returns the minimum of the values of each span's group."""
+        return take(xp, scatter_min(xp, xp.zeros_like(span) + never, groups, values), groups)
+
+    # === Clusters, in order of their first links; those of one mention follow ===
+    (root,) = fixed_point(xp, lambda root: [take(xp, root, root)], [xp.where(best < 0, span, best)])
+    order = minimum(xp.where(best < 0, never, span), root)
+    is_alone = order == never
+    order = xp.where(is_alone, num_spans + span, order)
+    is_single = is_alone & ((spans["mention_scores"] > 0) | given) & singletons
+    is_mention = (first <= last) & (is_single | ~is_alone)
+
+    # === The same words, in the first of their clusters ===
+    place = distinct_numbers(xp, xp.asarray(first, dtype=np.int64) * (1 << 32) + last)
+    order = xp.where(is_mention, order, never)
+    is_mention &= order == minimum(order, place)
+    same = minimum(xp.where(is_mention, span, never), place)
+    if not singletons:
+        is_new = int32(xp, is_mention & (same == span))
+        counts = scatter_add(xp, xp.zeros_like(span)[None], root, is_new)[0]
+        is_mention &= take(xp, counts, root) > 1
+    cluster = xp.where(is_mention, order, np.int32(-1))
+    return {"first": first, "last": last, "cluster": cluster, "same": same}
+
+
 def cluster_mentions(
     spans: dict, word_of: np.ndarray, singletons: bool, given: bool = False
 ) -> tuple[list[dict], dict]:
-    """Returns the clusters of spans in words, and the links within them.
+    """Returns the clusters of spans in words, and the links within them: see `word_clusters`.
 
-    `spans` are from `extract_spans`, and `word_of` `[T]` is the word of each token, -1 for a
-    separator. Clusters are dicts from the `(first, last)` word of each mention to its score, in the
-    order of their first links, then those of one mention if `singletons`. Links are a dict from
-    mentions, but not the first of a cluster, to `(antecedent, link score)`. A span of separators
-    alone is no mention. If spans have the same words, the earlier cluster and the highest scores
-    count.
+    Clusters are dicts from the `(first, last)` word of each mention to its highest score. Links are
+    a dict from mentions, but not the first of a cluster, to `(antecedent, link score)`, the highest
+    one.
     """
-    tokens = np.flatnonzero(word_of >= 0)
-    words = np.concatenate([[-1], word_of[tokens], [len(word_of)]])
-    first = words[np.searchsorted(tokens, spans["starts"]) + 1]
-    last = words[np.searchsorted(tokens, spans["ends"], "right")]
-    places = [*zip(first.tolist(), last.tolist())]
-    scores, link_scores = spans["mention_scores"].tolist(), spans["link_scores"].tolist()
-
-    # === The root of each span is the first of its cluster. `order` is of roots ===
-    antecedents, roots, order = spans["best_antecedents"].tolist(), [], {}
-    for span, antecedent in enumerate(antecedents):
-        roots.append(span if antecedent < 0 else roots[antecedent])
-        if antecedent >= 0:
-            order.setdefault(roots[span], span)
-    for span, score in enumerate(scores):
-        if singletons and antecedents[span] < 0 and (given or score > 0):
-            order.setdefault(span, len(scores) + span)
-
-    # === The same words, in the first of their clusters ===
-    root_of = {}
-    for root, place in zip(roots, places):
-        is_mention = root in order and place[0] <= place[1]
-        if is_mention and order[root] < order.get(root_of.get(place), np.inf):
-            root_of[place] = root
+    found = word_clusters(np, spans, word_of, singletons, given)
+    places = [*zip(found["first"].tolist(), found["last"].tolist())]
+    numbers = found["cluster"].tolist()
+    number_of = {place: number for place, number in zip(places, numbers) if number >= 0}
+    antecedents = spans["best_antecedents"].tolist()
+    scores = zip(spans["mention_scores"].tolist(), spans["link_scores"].tolist())
     clusters, links = {}, {}
-    for root, place, antecedent, score, link_score in zip(
-        roots, places, antecedents, scores, link_scores
-    ):
-        if root_of.get(place) != root:
+    for place, number, antecedent, (score, link_score) in zip(places, numbers, antecedents, scores):
+        if number < 0:
             continue
-        mentions = clusters.setdefault(root, {})
+        mentions = clusters.setdefault(number, {})
         mentions[place] = max(score, mentions.get(place, score))
         if antecedent < 0 or place == next(iter(mentions)):
             continue
         link = places[antecedent], link_score
-        is_link = link[0] != place and root_of.get(link[0]) == root
+        is_link = link[0] != place and number_of.get(link[0]) == number
         if is_link and link_score > links.get(place, (None, -1.0))[1]:
             links[place] = link
-    kept = [
-        root for root in sorted(clusters, key=order.get) if singletons or len(clusters[root]) > 1
-    ]
-    return [clusters[root] for root in kept], links
+    return [clusters[number] for number in sorted(clusters)], links

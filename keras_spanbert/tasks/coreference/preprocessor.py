@@ -8,6 +8,7 @@ import functools
 import itertools
 import re
 from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -18,6 +19,16 @@ from keras_spanbert.data.coreference_documents import (
     has_subtokens,
     merge_clusters,
     with_speakers,
+)
+from keras_spanbert.layers.array_functions import (
+    cumsum,
+    int32,
+    range_like,
+    repeat,
+    repeat_while,
+    searchsorted,
+    size,
+    take,
 )
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 
@@ -187,36 +198,17 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             word: [tokenizer.id_to_token(int(i)) for i in ids] or [tokenizer.oov_token]
             for word, ids in zip(unique, tokenizer.tokenize_batch(unique))
         }
-        word_ends = np.cumsum([0, *(len(pieces[word]) for word in words)])
-        sentence_ends = word_ends[np.cumsum([0, *map(len, sentences)])]
-        pieces = [*itertools.chain(*(pieces[word] for word in words))]
         names = [*itertools.chain(*document["speakers"]), SEPARATOR_SPEAKER]
-        has_separators = self.model_type == "independent"
-        # If separators are added later, the released script leaves one more place.
-        room = self.sequence_length - (2 if has_separators else 3)
-        segments, word_of, sentence_map, begin = [], [], [], 0
-        while begin < len(pieces):
-            # As many subtokens as fit, up to the end of a sentence or else of a word.
-            end = most = min(begin + room, len(pieces))
-            for ends in (word_ends, sentence_ends):
-                last = int(ends[np.searchsorted(ends, most, "right") - 1])
-                end = last if last > begin else end
-            place = np.arange(begin, end)
-            segment = pieces[begin:end]
-            in_words, numbers = (
-                (np.searchsorted(ends, place, "right") - 1).tolist()
-                for ends in (word_ends, sentence_ends)
-            )
-            if has_separators:
-                segment = [tokenizer.cls_token, *segment, tokenizer.sep_token]
-                in_words = [-1, *in_words, -1]
-                # The sentence number increases after its last subtoken, so before the separator.
-                numbers = [numbers[0], *numbers, numbers[-1] + int(end in sentence_ends)]
-            segments.append(segment)
-            word_of += in_words
-            sentence_map += numbers
-            begin = end
-        word_of = np.array(word_of, np.int32)
+        cut = cut_into_segments(
+            np,
+            np.array([len(pieces[word]) for word in words], np.int32),
+            np.array([*map(len, sentences)], np.int32),
+            self.sequence_length,
+            self.model_type == "independent",
+        )
+        tokens = [*itertools.chain(*(pieces[word] for word in words))]
+        tokens += [tokenizer.cls_token, tokenizer.sep_token]
+        word_of = cut.word_of
         places = np.flatnonzero(word_of >= 0)
         first, last = (
             places[np.searchsorted(word_of[places], np.arange(size), side) - shift].tolist()
@@ -224,9 +216,9 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         )
         segmented = {
             "doc_key": document["doc_key"],
-            "sentences": segments,
-            "speakers": split_rows((names[i] for i in word_of.tolist()), map(len, segments)),
-            "sentence_map": sentence_map,
+            "sentences": split_rows((tokens[i] for i in cut.index.tolist()), cut.sizes),
+            "speakers": split_rows((names[i] for i in word_of.tolist()), cut.sizes),
+            "sentence_map": cut.sentence_of.tolist(),
             # A separator belongs to the word before it, or to the first word.
             "subtoken_map": np.maximum.accumulate(np.maximum(word_of, 0)).tolist(),
             "clusters": [[[first[start], last[end]] for start, end in c] for c in clusters],
@@ -332,6 +324,56 @@ def split_rows(values: Iterable, sizes: Iterable[int]) -> list[list]:
     """Splits values into lists of these sizes."""
     values = iter(values)
     return [list(itertools.islice(values, size)) for size in sizes]
+
+
+class Segments(NamedTuple):
+    """The tokens of a document in segments. In graph code, the arrays are tensors."""
+
+    sizes: Any  # int32 [S], the number of tokens of each segment.
+    # int32 [T], each token's index in a list of all subtokens, then [CLS], then [SEP].
+    index: Any
+    word_of: Any  # int32 [T], the word of each token, -1 for a separator.
+    sentence_of: Any  # int32 [T], the sentence of each token.
+
+
+def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separators: bool):
+    """Returns the `Segments` of words with these numbers of subtokens, and sentences of words.
+
+    A segment has as many subtokens as fit, up to the end of a sentence or else of a word.
+    """
+    none = np.zeros(1, np.int32)
+    word_of = repeat(xp, range_like(xp, sizes), sizes)
+    word_ends = xp.concatenate([none, cumsum(xp, sizes)], axis=0)
+    sentence_of = take(xp, repeat(xp, range_like(xp, sentence_sizes), sentence_sizes), word_of)
+    last_words = xp.concatenate([none, cumsum(xp, sentence_sizes)], axis=0)
+    sentence_ends = take(xp, word_ends, last_words)
+    num_subtokens = size(xp, word_of)
+    # If separators are added later, the released script leaves one more place.
+    room = max_segment_len - (2 if has_separators else 3)
+
+    def add_limit(limits):
+        begin = limits[-1]
+        end = most = xp.minimum(begin + np.int32(room), num_subtokens)
+        for ends in (word_ends, sentence_ends):
+            last = take(xp, ends, searchsorted(xp, ends, most[None], "right")[0] - 1)
+            end = xp.where(last > begin, last, end)
+        return [xp.concatenate([limits, end[None]], axis=0)]
+
+    (limits,) = repeat_while(xp, lambda limits: limits[-1] < num_subtokens, add_limit, [none])
+    begins, ends = limits[:-1], limits[1:]
+    if not has_separators:
+        return Segments(ends - begins, range_like(xp, word_of), word_of, sentence_of)
+    segment_of = repeat(xp, range_like(xp, begins), ends - begins + 2)
+    index = range_like(xp, segment_of) - 2 * segment_of - 1
+    is_first = index < take(xp, begins, segment_of)
+    is_last = index == take(xp, ends, segment_of)
+    nearest = index + int32(xp, is_first) - int32(xp, is_last)
+    # The sentence number increases after its last subtoken, so before the separator.
+    is_end = take(xp, sentence_ends, searchsorted(xp, sentence_ends, ends)) == ends
+    sentence_of = take(xp, sentence_of, nearest) + int32(xp, is_last & take(xp, is_end, segment_of))
+    index = xp.where(is_first, num_subtokens, xp.where(is_last, num_subtokens + 1, index))
+    word_of = xp.where(is_first | is_last, np.int32(-1), take(xp, word_of, nearest))
+    return Segments(ends - begins + 2, index, word_of, sentence_of)
 
 
 def segment_rows(
