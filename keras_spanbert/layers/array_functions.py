@@ -129,7 +129,7 @@ def scatter_min(xp, x, indices, values):
     return tf.minimum(x, tf.math.unsorted_segment_min(values, indices, tf.size(x)))
 
 
-def repeat_while(xp, condition, function, arrays: list) -> list:
+def repeat_while(xp, condition, function, arrays) -> list:
     """Applies `function` to arrays and then to its results, as long as the condition is true."""
     if xp is np:
         while condition(*arrays):
@@ -137,10 +137,10 @@ def repeat_while(xp, condition, function, arrays: list) -> list:
         return arrays
     import tensorflow as tf
 
-    # The first axis may grow.
-    shapes = [tf.TensorShape([None, *x.shape[1:]]) for x in arrays]
-    arrays = [tf.convert_to_tensor(x) for x in arrays]
-    return tf.while_loop(condition, function, arrays, shape_invariants=shapes)
+    shapes = [tf.TensorShape([None] * len(x.shape)) for x in arrays]
+    return tf.while_loop(
+        condition, function, arrays, shape_invariants=shapes, parallel_iterations=1
+    )
 
 
 def fixed_point(xp, function, arrays: list) -> list:

@@ -9,7 +9,7 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.layers.array_functions import range_like, take
+from keras_spanbert.layers.array_functions import range_like, repeat_while, take
 from keras_spanbert.metrics.entities import ROLES
 from keras_spanbert.serving.saved_model import window_logits
 from keras_spanbert.text.strings import as_strings
@@ -178,19 +178,11 @@ def _step(xp, state, scores, rules):
 
 def _repeat(xp, count, body, state):
     """Returns the state, a tuple, after a loop of `body` over 1 to `count`."""
-    if xp is np:
-        for number in range(1, int(count) + 1):
-            state = body(number, *state)
-        return state
-    import tensorflow as tf
-
-    one = tf.ones_like(count)
-    _, *state = tf.while_loop(
+    _, *state = repeat_while(
+        xp,
         lambda number, *_: number <= count,
-        lambda number, *state: (number + one, *body(number, *state)),
-        (one, *state),
-        shape_invariants=(one.shape, *(tf.TensorShape([None] * len(x.shape)) for x in state)),
-        parallel_iterations=1,
+        lambda number, *state: (number + 1, *body(number, *state)),
+        (xp.ones_like(count), *state),
     )
     return state
 
