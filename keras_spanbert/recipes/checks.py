@@ -65,24 +65,10 @@ def check() -> None:
                 "`--preset` must be a preset or a checkpoint. Received: "
                 f"{format_flags('preset')}, which does not exist"
             )
-        config = stores.join(FLAGS.preset, "config.json")
-        if FLAGS["sequence_length"].present and stores.kind(config) == "file":
-            longest = _longest(files.read_json(config))
-            if longest is not None:
-                check_length(longest)
     find_recipe(FLAGS.task).check()
     _check_groups()
     if FLAGS.preset:  # It keeps its own settings.
         set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
-
-
-def _longest(config):
-    """Returns the number of positions in the `config.json` of a preset or of `transformers`."""
-    # Other checkpoints are checked when the model is built.
-    arguments = config.get("config", config)
-    names = ("max_sequence_length", "max_position_embeddings")
-    found = [arguments.get(name) for name in names] if isinstance(arguments, dict) else []
-    return next((value for value in found if type(value) is int), None)
 
 
 # === Flags without effect ===
@@ -147,12 +133,12 @@ def refuse(mistake: str, *names: str) -> None:
 
 def format_flags(*names: str) -> str:
     """Returns flags as they are typed on a command line, for messages."""
-    return ", ".join(_format_flag(FLAGS[name]) or f"no --{name}" for name in names)
-
-
-def _format_flag(flag):
-    name, equals, value = flag.serialize().partition("=")
-    return name + equals + (value if value.split() == [value] else value and shlex.quote(value))
+    shown = []
+    for name in names:
+        flag, equals, value = FLAGS[name].serialize().partition("=")
+        value = value if value.split() == [value] else value and shlex.quote(value)
+        shown.append(flag + equals + value or f"no --{name}")
+    return ", ".join(shown)
 
 
 def num_steps(steps_per_epoch: int | Fraction, steps: int | None = None) -> int:

@@ -92,14 +92,12 @@ _ARGUMENTS = {
     "sequence_length": "max_segment_len",
     "coref_model_type": "model_type",
     "max_training_segments": "max_training_sentences",
-    **{
-        name: name
-        for name in [
-            "max_span_width", "top_span_ratio", "max_top_antecedents",
-            "ffnn_size", "coref_depth", "genres", "singletons",
-        ]
-    },
-}  # fmt: skip
+}
+_ARGUMENTS |= {
+    name: name
+    for name in "max_span_width top_span_ratio max_top_antecedents ffnn_size coref_depth genres "
+    "singletons".split()
+}
 
 
 # === Files ===

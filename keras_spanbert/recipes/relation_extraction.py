@@ -112,10 +112,6 @@ def read(paths, flag, model):
     return examples
 
 
-def _read_tacred(paths, needs_labels, relations):
-    return ks.data.tacred.read(paths, needs_labels, relations)
-
-
 def _read_semeval(paths, needs_labels, relations):
     examples = ks.data.semeval2010.read(paths, needs_labels)
     for example in examples if relations else []:
@@ -194,7 +190,9 @@ def _write_columns(examples, found):
 
 # The values of --dataset, and the user's own tables.
 FORMATS = {
-    "tacred": Format((".json",), _read_tacred, _write_dataset, (".txt", ".tsv")),
+    "tacred": Format(
+        (".json",), lambda *args: ks.data.tacred.read(*args), _write_dataset, (".txt", ".tsv")
+    ),
     "semeval2010": Format((".txt",), _read_semeval, _write_dataset, (".txt", ".tsv")),
     "columns": Format(tables.ENDINGS, _read_columns, _write_columns, columns.EXTENSIONS),
 }

@@ -194,9 +194,6 @@ class SegmentRows(keras.layers.Layer):
     def call(self, inputs):
         return ops.reshape(inputs, (-1, ops.shape(inputs)[2]))
 
-    def compute_output_spec(self, inputs):
-        return keras.KerasTensor((None, inputs.shape[2]), dtype=inputs.dtype)
-
     def get_config(self):  # Keras makes none for a layer with a dtype policy.
         return super().get_config()
 
@@ -210,9 +207,6 @@ class DocumentTokens(keras.layers.Layer):
     def call(self, encoded, places):
         shape = (ops.shape(places)[0], -1, encoded.shape[-1])
         return gather_rows(ops.reshape(encoded, shape), places)
-
-    def compute_output_spec(self, encoded, places):
-        return keras.KerasTensor((*places.shape, encoded.shape[-1]), dtype=encoded.dtype)
 
     def get_config(self):
         return super().get_config()
@@ -279,9 +273,6 @@ class Gate(WeightedLayer):
         chosen, other = (y, x) if self.toward else (x, y)
         return gate * chosen + (1.0 - gate) * other
 
-    def compute_output_spec(self, x, y):
-        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
-
 
 class SpanWidths(WeightedLayer):
     """Embeds each candidate's width, `[B, N, F]`, with dropout."""
@@ -296,10 +287,6 @@ class SpanWidths(WeightedLayer):
     def call(self, starts, ends, training=None):
         rows = ops.take(self.table, ops.maximum(ends - starts, 0), axis=0)
         return self.dropout(self.cast(rows), training=training)
-
-    def compute_output_spec(self, starts, ends, training=None):
-        shape = (*starts.shape, self.settings["feature_size"])
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
 
 class SpanHeads(WeightedLayer):
