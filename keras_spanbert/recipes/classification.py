@@ -15,38 +15,35 @@ from keras_spanbert.wording import format_count
 DATASETS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 _BY_DATASET = "left out with --dataset, which sets it"
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group("Classification", "only for --task=classification, without --dataset.")
-    g.string("text_pair_column", "Column of a second text. Default: no second text.")
-    g.boolean(
-        "regression", "Predict a number for each text. The labels must be numbers.", default=False
-    )
-    g.boolean(
-        "multi_label",
-        "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
-        "other files the labels of a text are separated by --label_separator. Needed only for "
-        "training: a preset keeps its own setting.",
-        default=False,
-    )
-    g.string(
-        "label_separator",
-        "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
-        default="|",
-    )
-    g.string(
-        "skip_label",
-        "Label of rows without a gold label. They are left out of --train_data and --eval_data. "
-        "In SNLI and MultiNLI this is -. Default: none.",
-    )
-    g.choice(
-        "selection_metric",
-        ["accuracy", "macro_f1"],
-        "The score on --eval_data that selects the best checkpoint. Not for --dataset and "
-        "--regression, which have scores of their own. Default: accuracy, or micro F1 with "
-        "--multi_label.",
-    )
+group = Group("Classification", "only for --task=classification, without --dataset.")
+group.string("text_pair_column", "Column of a second text. Default: no second text.")
+group.boolean(
+    "regression", "Predict a number for each text. The labels must be numbers.", default=False
+)
+group.boolean(
+    "multi_label",
+    "Predict any number of labels per text. In .jsonl files the label column holds a list; in "
+    "other files the labels of a text are separated by --label_separator. Needed only for "
+    "training: a preset keeps its own setting.",
+    default=False,
+)
+group.string(
+    "label_separator",
+    "Separator between the labels of a text in .csv and .tsv files, with --multi_label.",
+    default="|",
+)
+group.string(
+    "skip_label",
+    "Label of rows without a gold label. They are left out of --train_data and --eval_data. In "
+    "SNLI and MultiNLI this is -. Default: none.",
+)
+group.choice(
+    "selection_metric",
+    ["accuracy", "macro_f1"],
+    "The score on --eval_data that selects the best checkpoint. Not for --dataset and "
+    "--regression, which have scores of their own. Default: accuracy, or micro F1 with "
+    "--multi_label.",
+)
 
 
 def check() -> None:
@@ -185,7 +182,6 @@ def _row(answer):
 
 
 RECIPE = Recipe(
-    define_flags=define_flags,
     check=check,
     defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),

@@ -20,44 +20,41 @@ _WRITERS = {
 EXTENSIONS = tuple(_WRITERS)
 _MAX_LABELS = 20  # The largest number of labels in the log.
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group("Labelled data", "not for pretraining, question answering and coreference.")
-    g.string(
-        "dataset",
-        "Name of the public data set that the files come from. They are read in its format and "
-        "scored with its official metric, and predictions are written in its submission format, "
-        "if it has one. Not for token classification. Default: none; the files are your own "
-        "tables, with the columns that the flags below name.",
-    )
-    g.string(
-        "text_column",
-        "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
-        "classification expects words (--words_column) unless this flag is given. With it, and for "
-        "relation extraction, .jsonl files may be exports of doccano, Label Studio or Prodigy. "
-        "Token classification also reads Label Studio's .json and spaCy's .spacy.",
-        default="text",
-    )
-    g.string(
-        "label_column",
-        "Column of the label. Default: label. For relation extraction: relation. For token "
-        "classification: tags, or entities with --text_column. In files with one word per line, "
-        "give the number of the column, counted from 0, or from the end with negative numbers. "
-        "Default there: -1, the last column.",
-    )
-    g.string(
-        "id_column",
-        "Column of an ID that is copied to --predictions. Default: none; the number of the row is "
-        "the ID.",
-    )
-    g.boolean(
-        "quoted_tsv",
-        'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with '
-        'tabs, line ends and doubled " inside them. By default, " is an ordinary character. In '
-        ".csv files, cells may always be quoted.",
-        default=False,
-    )
+group = Group("Labelled data", "not for pretraining, question answering and coreference.")
+group.string(
+    "dataset",
+    "Name of the public data set that the files come from. They are read in its format and scored "
+    "with its official metric, and predictions are written in its submission format, if it has "
+    "one. Not for token classification. Default: none; the files are your own tables, with the "
+    "columns that the flags below name.",
+)
+group.string(
+    "text_column",
+    "Column of the text in .csv, .tsv and .jsonl files. Not for multiple choice. Token "
+    "classification expects words (--words_column) unless this flag is given. With it, and for "
+    "relation extraction, .jsonl files may be exports of doccano, Label Studio or Prodigy. Token "
+    "classification also reads Label Studio's .json and spaCy's .spacy.",
+    default="text",
+)
+group.string(
+    "label_column",
+    "Column of the label. Default: label. For relation extraction: relation. For token "
+    "classification: tags, or entities with --text_column. In files with one word per line, give "
+    "the number of the column, counted from 0, or from the end with negative numbers. Default "
+    "there: -1, the last column.",
+)
+group.string(
+    "id_column",
+    "Column of an ID that is copied to --predictions. Default: none; the number of the row is the "
+    "ID.",
+)
+group.boolean(
+    "quoted_tsv",
+    'Whether cells in .tsv files may be in ", as pandas, R and spreadsheets write them: with tabs, '
+    'line ends and doubled " inside them. By default, " is an ordinary character. In .csv files, '
+    "cells may always be quoted.",
+    default=False,
+)
 
 
 def check(only_tables: bool = False) -> None:

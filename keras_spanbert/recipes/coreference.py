@@ -15,77 +15,73 @@ from keras_spanbert.wording import format_count
 
 _MAX_LINES = 20  # The largest number of lines to log per text.
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group(
-        "Coreference",
-        "only for --task=coreference. A trained preset keeps the settings of its model.",
-    )
-    g.choice(
-        "coref_model_type",
-        ["independent", "overlap"],
-        "How a long document is cut into segments. independent: segments follow one another. "
-        "overlap: each segment overlaps the next by half, so that each token has context on both "
-        "sides. Default: independent.",
-    )
-    g.integer(
-        "max_training_segments",
-        "Largest number of segments (not sentences) per training document. In each epoch, a longer "
-        "document is cropped to this many at a random position. Default: 3.",
-    )
-    g.integer("max_span_width", "Largest number of tokens per mention. Default: 30.")
-    g.integer("max_top_antecedents", "Number of candidate antecedents per mention. Default: 50.")
-    g.integer(
-        "ffnn_size", "Number of units in each hidden layer of the scoring networks. Default: 3000."
-    )
-    g.integer(
-        "coref_depth",
-        "Number of rounds in which pairs of mentions are scored. Between rounds, each mention is "
-        "updated from its likely antecedents. Default: 2.",
-    )
-    g.number(
-        "top_span_ratio",
-        "Number of candidate mentions to keep per token of the document. Default: 0.4.",
-        upper_bound=1.0,
-    )
-    g.strings(
-        "genres",
-        "Genres that the model distinguishes, two letters each. The genre of a document is given "
-        "by the first two letters of its key (doc_key). Default: the genres of OntoNotes.",
-    )
-    g.string(
-        "document_genre",
-        "Genre of plain text, which has none. It must be one of the model's genres (--genres). "
-        "Default: the first of them.",
-    )
-    g.boolean(
-        "singletons", "Also learn and predict clusters with a single mention. Default: false."
-    )
-    g.number(
-        "head_learning_rate",
-        "Initial learning rate of all layers above the encoder. It falls linearly to 0, without "
-        "warm-up.",
-        default=1e-4,
-    )
-    g.integer(
-        "max_spans_in_memory",
-        "Largest number of candidate mentions in memory at once, in evaluation and prediction. "
-        "Texts with more are resolved in chunks.",
-        default=2000,
-    )
-    g.number(
-        "min_link_score",
-        "Smallest probability with which a mention is linked to an earlier one, in evaluation and "
-        "prediction. A higher value gives fewer and more certain links. Default: no minimum.",
-        upper_bound=1.0,
-    )
-    g.path(
-        "html",
-        "New file for a web page that shows the clusters of a text, in paler colors where the "
-        "model is less sure. --predict_data must name one text file (.txt). Default: no page.",
-    )
-
+group = Group(
+    "Coreference",
+    "only for --task=coreference. A trained preset keeps the settings of its model.",
+)
+group.choice(
+    "coref_model_type",
+    ["independent", "overlap"],
+    "How a long document is cut into segments. independent: segments follow one another. overlap: "
+    "each segment overlaps the next by half, so that each token has context on both sides. "
+    "Default: independent.",
+)
+group.integer(
+    "max_training_segments",
+    "Largest number of segments (not sentences) per training document. In each epoch, a longer "
+    "document is cropped to this many at a random position. Default: 3.",
+)
+group.integer("max_span_width", "Largest number of tokens per mention. Default: 30.")
+group.integer("max_top_antecedents", "Number of candidate antecedents per mention. Default: 50.")
+group.integer(
+    "ffnn_size", "Number of units in each hidden layer of the scoring networks. Default: 3000."
+)
+group.integer(
+    "coref_depth",
+    "Number of rounds in which pairs of mentions are scored. Between rounds, each mention is "
+    "updated from its likely antecedents. Default: 2.",
+)
+group.number(
+    "top_span_ratio",
+    "Number of candidate mentions to keep per token of the document. Default: 0.4.",
+    upper_bound=1.0,
+)
+group.strings(
+    "genres",
+    "Genres that the model distinguishes, two letters each. The genre of a document is given by "
+    "the first two letters of its key (doc_key). Default: the genres of OntoNotes.",
+)
+group.string(
+    "document_genre",
+    "Genre of plain text, which has none. It must be one of the model's genres (--genres). "
+    "Default: the first of them.",
+)
+group.boolean(
+    "singletons", "Also learn and predict clusters with a single mention. Default: false."
+)
+group.number(
+    "head_learning_rate",
+    "Initial learning rate of all layers above the encoder. It falls linearly to 0, without "
+    "warm-up.",
+    default=1e-4,
+)
+group.integer(
+    "max_spans_in_memory",
+    "Largest number of candidate mentions in memory at once, in evaluation and prediction. Texts "
+    "with more are resolved in chunks.",
+    default=2000,
+)
+group.number(
+    "min_link_score",
+    "Smallest probability with which a mention is linked to an earlier one, in evaluation and "
+    "prediction. A higher value gives fewer and more certain links. Default: no minimum.",
+    upper_bound=1.0,
+)
+group.path(
+    "html",
+    "New file for a web page that shows the clusters of a text, in paler colors where the model is "
+    "less sure. --predict_data must name one text file (.txt). Default: no page.",
+)
 
 # Maps flags to arguments of the resolver. If a flag is not given, the preset's value is used.
 _ARGUMENTS = {
@@ -266,7 +262,6 @@ FORMATS = {
     "texts": Format((".txt",), _read_texts, _predict_texts, (".jsonlines", ".jsonl")),
 }
 RECIPE = Recipe(
-    define_flags=define_flags,
     check=check,
     defaults={"batch_size": 1, "beta_2": 0.999, "epsilon": 1e-6},
     endings=lambda: find_format(matching_files("predict_data")).written,

@@ -23,67 +23,63 @@ _SETTINGS = {
     "lowercase": "lowercase",
 }
 
+group = Group("Data")
+group.choice(
+    "encoding_errors",
+    ["strict", "replace"],
+    "What to do with text that is not UTF-8. strict: stop. replace: replace the invalid bytes and "
+    "continue. For the text of pretraining, and for plain text (.txt) in question answering and "
+    "coreference.",
+    default="strict",
+)
 
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group("Data")
-    g.choice(
-        "encoding_errors",
-        ["strict", "replace"],
-        "What to do with text that is not UTF-8. strict: stop. replace: replace the invalid bytes "
-        "and continue. For the text of pretraining, and for plain text (.txt) in question "
-        "answering and coreference.",
-        default="strict",
-    )
-
-    g = Group(
-        "Pretraining data",
-        "only for --task=pretrain and --task=prepare. How text becomes blocks of tokens.",
-    )
-    g.number(
-        "held_out",
-        "Fraction of the documents of --train_data that is used for evaluation instead of "
-        "training. At least one document and at most half of them are held out. Not used with "
-        "--eval_data.",
-        default=0.05,
-        lower_bound=None,
-    )
-    g.choice(
-        "document_boundary",
-        ["file", "blank_line", "line"],
-        "The place where a document ends in a plain text file. file: at the end of the file. "
-        "blank_line: at one or more blank lines. line: at each line end.",
-        default="file",
-    )
-    g.boolean(
-        "cross_documents",
-        "Let a block continue from one document of a file to the next, with [SEP] between them. "
-        "By default, a block contains text of one document.",
-        default=False,
-    )
-    g.integer(
-        "min_block_tokens",
-        "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A "
-        "shorter last block is dropped.",
-        default=8,
-    )
-    g.path(
-        "vocabulary",
-        "WordPiece vocabulary: a text file with one token per line, or a tokenizer.json of the "
-        "tokenizers library. Default: the vocabulary of --preset or of the prepared corpus, else a "
-        "new one that is trained on --train_data.",
-    )
-    g.integer(
-        "vocabulary_size",
-        "Number of tokens in a newly trained vocabulary. Only for new models.",
-        default=3000,
-        lower_bound=None,
-    )
-    g.boolean(
-        "lowercase",
-        "Convert text to lower case and remove accents. Only for new models.",
-        default=False,
-    )
+group = Group(
+    "Pretraining data",
+    "only for --task=pretrain and --task=prepare. How text becomes blocks of tokens.",
+)
+group.number(
+    "held_out",
+    "Fraction of the documents of --train_data that is used for evaluation instead of training. At "
+    "least one document and at most half of them are held out. Not used with --eval_data.",
+    default=0.05,
+    lower_bound=None,
+)
+group.choice(
+    "document_boundary",
+    ["file", "blank_line", "line"],
+    "The place where a document ends in a plain text file. file: at the end of the file. "
+    "blank_line: at one or more blank lines. line: at each line end.",
+    default="file",
+)
+group.boolean(
+    "cross_documents",
+    "Let a block continue from one document of a file to the next, with [SEP] between them. By "
+    "default, a block contains text of one document.",
+    default=False,
+)
+group.integer(
+    "min_block_tokens",
+    "Smallest number of tokens in the last block of a document, without [CLS] and [SEP]. A shorter "
+    "last block is dropped.",
+    default=8,
+)
+group.path(
+    "vocabulary",
+    "WordPiece vocabulary: a text file with one token per line, or a tokenizer.json of the "
+    "tokenizers library. Default: the vocabulary of --preset or of the prepared corpus, else a new "
+    "one that is trained on --train_data.",
+)
+group.integer(
+    "vocabulary_size",
+    "Number of tokens in a newly trained vocabulary. Only for new models.",
+    default=3000,
+    lower_bound=None,
+)
+group.boolean(
+    "lowercase",
+    "Convert text to lower case and remove accents. Only for new models.",
+    default=False,
+)
 
 
 def check() -> None:

@@ -9,73 +9,69 @@ from keras_spanbert.recipes.terminal import log
 from keras_spanbert.tasks.pretrain.objectives import OBJECTIVES, choices
 from keras_spanbert.wording import format_count
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group(
-        "Masking",
-        "only for --task=pretrain. Which tokens are masked, and what the model learns from them.",
-    )
-    g.number("mask_rate", "Fraction of the tokens to mask.", default=0.15, lower_bound=None)
-    g.choice(
-        "masking_scheme",
-        ["span", "whole_word", "subword", "random_span", "entity", "noun_phrase"],
-        "What to mask. span: spans of whole words, with lengths from a geometric distribution, as "
-        "in SpanBERT. random_span: the same, with lengths from a uniform distribution. "
-        "whole_word: single words. subword: single tokens. entity, noun_phrase: named entities or "
-        "noun phrases for half of the masks, single words for the other half; the text must be "
-        "annotated with them, see --span_annotator.",
-        default="span",
-    )
-    g.number(
-        "geometric_p",
-        "Parameter of the geometric distribution of span lengths, for --masking_scheme=span. A "
-        "larger value gives shorter spans.",
-        default=0.2,
-        lower_bound=None,
-    )
-    g.integer(
-        "max_span_words",
-        "Largest number of words per span, for --masking_scheme=span and random_span.",
-        default=10,
-    )
-    g.integer(
-        "num_mask_copies",
-        "Number of fixed sets of masks per block. Each time that a block is used, one of its sets "
-        "is drawn at random; BERT's data has 10. Default: new masks each time.",
-    )
-    g.choice(
-        "mask_replacement",
-        ["span", "token"],
-        "Whether to choose once per span or for each token what replaces masked tokens: [MASK] "
-        "(80%), random tokens (10%), or the tokens themselves (10%).",
-        default="span",
-    )
-    g.integer(
-        "pad_predictions_to",
-        "Round the number of masked positions per block up to a multiple of this number. The "
-        "extra positions are padding. TPUs are faster with multiples of 8. Default: 8 if this "
-        "adds at most a tenth to the positions, else 1.",
-    )
-    g.strings(
-        "objectives",
-        "Pretraining objectives. mlm, which is required: predict masked tokens from their own "
-        "positions. sbo: predict the same tokens from the boundaries of their span. nsp: predict "
-        "whether the second segment of a pair follows the first. With --preset, the default is "
-        "the preset's objectives.",
-        default=["mlm", "sbo"],
-    )
-    g.number(
-        "sbo_weight",
-        "Weight of the span boundary objective in the loss. MLM has weight 1.",
-        default=1.0,
-    )
-    g.number(
-        "nsp_weight",
-        "Weight of next sentence prediction in the loss, if nsp is in --objectives. MLM has "
-        "weight 1.",
-        default=1.0,
-    )
+group = Group(
+    "Masking",
+    "only for --task=pretrain. Which tokens are masked, and what the model learns from them.",
+)
+group.number("mask_rate", "Fraction of the tokens to mask.", default=0.15, lower_bound=None)
+group.choice(
+    "masking_scheme",
+    ["span", "whole_word", "subword", "random_span", "entity", "noun_phrase"],
+    "What to mask. span: spans of whole words, with lengths from a geometric distribution, as in "
+    "SpanBERT. random_span: the same, with lengths from a uniform distribution. whole_word: single "
+    "words. subword: single tokens. entity, noun_phrase: named entities or noun phrases for half "
+    "of the masks, single words for the other half; the text must be annotated with them, see "
+    "--span_annotator.",
+    default="span",
+)
+group.number(
+    "geometric_p",
+    "Parameter of the geometric distribution of span lengths, for --masking_scheme=span. A larger "
+    "value gives shorter spans.",
+    default=0.2,
+    lower_bound=None,
+)
+group.integer(
+    "max_span_words",
+    "Largest number of words per span, for --masking_scheme=span and random_span.",
+    default=10,
+)
+group.integer(
+    "num_mask_copies",
+    "Number of fixed sets of masks per block. Each time that a block is used, one of its sets is "
+    "drawn at random; BERT's data has 10. Default: new masks each time.",
+)
+group.choice(
+    "mask_replacement",
+    ["span", "token"],
+    "Whether to choose once per span or for each token what replaces masked tokens: [MASK] (80%), "
+    "random tokens (10%), or the tokens themselves (10%).",
+    default="span",
+)
+group.integer(
+    "pad_predictions_to",
+    "Round the number of masked positions per block up to a multiple of this number. The extra "
+    "positions are padding. TPUs are faster with multiples of 8. Default: 8 if this adds at most a "
+    "tenth to the positions, else 1.",
+)
+group.strings(
+    "objectives",
+    "Pretraining objectives. mlm, which is required: predict masked tokens from their own "
+    "positions. sbo: predict the same tokens from the boundaries of their span. nsp: predict "
+    "whether the second segment of a pair follows the first. With --preset, the default is the "
+    "preset's objectives.",
+    default=["mlm", "sbo"],
+)
+group.number(
+    "sbo_weight",
+    "Weight of the span boundary objective in the loss. MLM has weight 1.",
+    default=1.0,
+)
+group.number(
+    "nsp_weight",
+    "Weight of next sentence prediction in the loss, if nsp is in --objectives. MLM has weight 1.",
+    default=1.0,
+)
 
 
 def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):

@@ -16,24 +16,21 @@ _SUBMISSIONS = {
     "commonsense_qa": (".csv",),
 }
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group("Multiple choice", "only for --task=multiple_choice, without --dataset.")
-    g.string(
-        "question_column",
-        "Column of the question, or of the text that each choice continues.",
-        default="question",
-    )
-    g.string(
-        "context_column", "Column of the text that the question is about. Default: no such text."
-    )
-    g.strings(
-        "choice_columns",
-        "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
-        "column that holds a list of choices.",
-        default=["choice0", "choice1", "choice2", "choice3"],
-    )
+group = Group("Multiple choice", "only for --task=multiple_choice, without --dataset.")
+group.string(
+    "question_column",
+    "Column of the question, or of the text that each choice continues.",
+    default="question",
+)
+group.string(
+    "context_column", "Column of the text that the question is about. Default: no such text."
+)
+group.strings(
+    "choice_columns",
+    "Columns of the choices, one column per choice. In .jsonl files, it can also be a single "
+    "column that holds a list of choices.",
+    default=["choice0", "choice1", "choice2", "choice3"],
+)
 
 
 def check() -> None:
@@ -82,7 +79,6 @@ def predict(model, examples):
 
 
 RECIPE = Recipe(
-    define_flags=define_flags,
     check=check,
     defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),

@@ -17,34 +17,30 @@ from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 from keras_spanbert.wording import format_count
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group(
-        "Prepare", "only for --task=prepare, which also uses the flags under Pretraining data."
-    )
-    g.integer(
-        "shards",
-        "Number of files to write for the training text, and as many for the held-out text; at "
-        "most one per text file, or per part of a text file above 64 MB. Default: 16.",
-    )
-    g.string(
-        "beam_runner",
-        "Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam; "
-        "threads of this process prepare the text.",
-    )
-    g.strings(
-        "beam_options",
-        "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
-        default=[],
-    )
-    g.path(
-        "span_annotator",
-        "Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: "
-        "the name or folder of a spaCy pipeline, or the folder of a token classification preset, "
-        "which finds entities only. Default: only spans that are already annotated in the text "
-        "are kept.",
-    )
+group = Group(
+    "Prepare", "only for --task=prepare, which also uses the flags under Pretraining data."
+)
+group.integer(
+    "shards",
+    "Number of files to write for the training text, and as many for the held-out text; at most "
+    "one per text file, or per part of a text file above 64 MB. Default: 16.",
+)
+group.string(
+    "beam_runner",
+    "Apache Beam runner that prepares the text, for example DirectRunner. Default: no Beam; "
+    "threads of this process prepare the text.",
+)
+group.strings(
+    "beam_options",
+    "Options of the Beam pipeline, for example --flink_master=host:8081. Default: no options.",
+    default=[],
+)
+group.path(
+    "span_annotator",
+    "Model that annotates plain text with spans for --masking_scheme=entity and noun_phrase: the "
+    "name or folder of a spaCy pipeline, or the folder of a token classification preset, which "
+    "finds entities only. Default: only spans that are already annotated in the text are kept.",
+)
 
 
 def check() -> None:
@@ -158,7 +154,6 @@ def run(run: Run) -> None:
 
 
 RECIPE = Recipe(
-    define_flags=define_flags,
     check=check,
     defaults={"sequence_length": 32, "batch_size": 64},
     groups=("Pretraining data",),

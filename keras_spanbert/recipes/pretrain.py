@@ -17,29 +17,26 @@ from keras_spanbert.recipes.terminal import command, exit_on_user_error, log, st
 
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group("Pretrain", "only for --task=pretrain.")
-    g.integer("eval_steps", "Largest number of batches per evaluation.", default=100)
-    g.choice(
-        "damaged_shards",
-        ["refuse", "skip"],
-        "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: "
-        "train on the other shards.",
-        default="refuse",
-    )
-    g.boolean(
-        "unigram_bias",
-        "Initialize the output biases with the log-probabilities of the tokens in the training "
-        "text. Only for new models.",
-        default=True,
-    )
-    g.boolean(
-        "neighbor_attention",
-        "Initialize position embeddings and attention so that each head starts with a neighboring "
-        "token. Short runs then learn faster. Only for new models. Default: true for --size=tiny.",
-    )
+group = Group("Pretrain", "only for --task=pretrain.")
+group.integer("eval_steps", "Largest number of batches per evaluation.", default=100)
+group.choice(
+    "damaged_shards",
+    ["refuse", "skip"],
+    "What to do if shards of a prepared corpus are missing or damaged. refuse: stop. skip: train "
+    "on the other shards.",
+    default="refuse",
+)
+group.boolean(
+    "unigram_bias",
+    "Initialize the output biases with the log-probabilities of the tokens in the training text. "
+    "Only for new models.",
+    default=True,
+)
+group.boolean(
+    "neighbor_attention",
+    "Initialize position embeddings and attention so that each head starts with a neighboring "
+    "token. Short runs then learn faster. Only for new models. Default: true for --size=tiny.",
+)
 
 
 def check() -> None:
@@ -278,7 +275,6 @@ def _plot(run, report, unigram, masking):
 
 
 RECIPE = Recipe(
-    define_flags=define_flags,
     check=check,
     defaults={
         "sequence_length": 32,

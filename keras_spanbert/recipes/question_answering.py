@@ -14,42 +14,37 @@ from keras_spanbert.wording import format_count
 _N_BEST = 20
 _NUM_PRINTED = 3  # Number of answers to log for --question.
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group("Question answering", "only for --task=question_answering.")
-    g.integer(
-        "doc_stride",
-        "Long contexts are cut into overlapping windows. This is the number of tokens from the "
-        "start of a window to the start of the next one. Default: 128, or a little less than half "
-        "of --sequence_length if that is smaller; without training, the value of the preset.",
-    )
-    g.integer(
-        "max_question_length",
-        "Largest number of tokens per question. Longer questions are truncated. Default: 64, or "
-        "three eighths of --sequence_length if that is smaller; without training, the value of "
-        "the preset.",
-    )
-    g.string(
-        "question",
-        "A question to answer from each text in --predict_data, which must name text files "
-        "(.txt). The three best answers are printed. Default: the questions in the files of "
-        "--predict_data.",
-        allow_overwrite=False,  # A second question would replace the first.
-    )
-    g.integer("max_answer_length", "Largest number of tokens in a predicted answer.", default=30)
-    g.boolean(
-        "strict_answers",
-        "Stop if the answer to a question in --train_data is not at its given position in the "
-        "context. By default, training leaves such questions out.",
-        default=False,
-    )
-    g.boolean(
-        "scores_by_character",
-        "Score answers by characters in Chinese, Japanese and Thai, which have no blanks between "
-        "words, as MLQA does for Chinese. Words of other scripts remain whole.",
-        default=False,
-    )
+group = Group("Question answering", "only for --task=question_answering.")
+group.integer(
+    "doc_stride",
+    "Long contexts are cut into overlapping windows. This is the number of tokens from the start "
+    "of a window to the start of the next one. Default: 128, or a little less than half of "
+    "--sequence_length if that is smaller; without training, the value of the preset.",
+)
+group.integer(
+    "max_question_length",
+    "Largest number of tokens per question. Longer questions are truncated. Default: 64, or three "
+    "eighths of --sequence_length if that is smaller; without training, the value of the preset.",
+)
+group.string(
+    "question",
+    "A question to answer from each text in --predict_data, which must name text files (.txt). The "
+    "three best answers are printed. Default: the questions in the files of --predict_data.",
+    allow_overwrite=False,  # A second question would replace the first.
+)
+group.integer("max_answer_length", "Largest number of tokens in a predicted answer.", default=30)
+group.boolean(
+    "strict_answers",
+    "Stop if the answer to a question in --train_data is not at its given position in the context. "
+    "By default, training leaves such questions out.",
+    default=False,
+)
+group.boolean(
+    "scores_by_character",
+    "Score answers by characters in Chinese, Japanese and Thai, which have no blanks between "
+    "words, as MLQA does for Chinese. Words of other scripts remain whole.",
+    default=False,
+)
 
 
 def n_best_path(predictions: str) -> str:
@@ -158,7 +153,6 @@ def predict(answerer, prediction):
 
 
 RECIPE = Recipe(
-    define_flags=define_flags,
     check=check,
     defaults={"sequence_length": 384, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     endings=lambda: (".json",),

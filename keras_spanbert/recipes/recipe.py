@@ -37,13 +37,14 @@ def formats_of(formats: dict[str, Format], paths: list[str]) -> dict[str, str]:
 
 @dataclasses.dataclass(kw_only=True)
 class Recipe:
-    """A value of `--task`. It fine-tunes with the functions below, or has `run`."""
+    """A value of `--task`. It fine-tunes with the functions below, or has `run`.
+
+    Its module defines its own flags, in a group named after the task.
+    """
 
     # Checks flags before a backend is loaded. Raises `ValueError` if one is wrong.
     check: Callable
     defaults: dict  # Values of shared flags.
-    # Defines the recipe's own flags, in a group named after the task.
-    define_flags: Callable = lambda: None
     groups: tuple[str, ...] = ()  # Groups of flags that it shares with other recipes.
     datasets: tuple[str, ...] = ()  # Values of --dataset.
     run: Callable | None = None  # A function of a `Run`, for a recipe that does not fine-tune.

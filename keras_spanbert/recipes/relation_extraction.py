@@ -13,32 +13,29 @@ from keras_spanbert.wording import format_count
 DATASETS = ("tacred", "semeval2010")
 _COLUMNS = ["columns", "type_column"]  # The ends of the flags of the subject and the object.
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group("Relation extraction", "only for --task=relation_extraction.")
-    g.choice(
-        "feature_mode",
-        ["ner", "text", "text_ner", "ner_text"],
-        "How the input shows the subject and the object. ner: their types replace their words. "
-        "text: special tokens mark their words. text_ner: like text, with the types appended. "
-        "ner_text: like ner, with the words appended. Default: the mode of the preset, else ner, "
-        "or text for data without types.",
+group = Group("Relation extraction", "only for --task=relation_extraction.")
+group.choice(
+    "feature_mode",
+    ["ner", "text", "text_ner", "ner_text"],
+    "How the input shows the subject and the object. ner: their types replace their words. text: "
+    "special tokens mark their words. text_ner: like text, with the types appended. ner_text: like "
+    "ner, with the words appended. Default: the mode of the preset, else ner, or text for data "
+    "without types.",
+)
+for role in ["subject", "object"]:
+    group.strings(
+        f"{role}_columns",
+        f"Two columns: the start and the end of the {role}, as positions of characters in the "
+        "text. The start counts from 0, and the end is the position after the last character.",
+        default=[f"{role}_start", f"{role}_end"],
     )
-    for role in ["subject", "object"]:
-        g.strings(
-            f"{role}_columns",
-            f"Two columns: the start and the end of the {role}, as positions of characters in the "
-            "text. The start counts from 0, and the end is the position after the last character.",
-            default=[f"{role}_start", f"{role}_end"],
-        )
-    for role in ["subject", "object"]:
-        g.string(f"{role}_type_column", f"Column of the {role}'s type. Default: no types.")
-    g.string(
-        "negative_label",
-        "The label of examples in which no relation holds. Precision, recall and F1 do not count "
-        "it as a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
-    )
+for role in ["subject", "object"]:
+    group.string(f"{role}_type_column", f"Column of the {role}'s type. Default: no types.")
+group.string(
+    "negative_label",
+    "The label of examples in which no relation holds. Precision, recall and F1 do not count it as "
+    "a relation. Default: no_relation, or Other for SemEval-2010 Task 8.",
+)
 
 
 def check() -> None:
@@ -198,7 +195,6 @@ FORMATS = {
 }
 
 RECIPE = Recipe(
-    define_flags=define_flags,
     check=check,
     defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),

@@ -6,6 +6,7 @@ the signal's number if interrupted.
 """
 
 import functools
+import importlib
 import os
 import re
 import signal
@@ -17,15 +18,7 @@ from absl import app, flags
 
 from keras_spanbert import __version__, tensorflow_log
 from keras_spanbert.optional import require
-from keras_spanbert.recipes import (
-    checks,
-    columns,
-    corpora,
-    fine_tuning,
-    masking,
-    output_paths,
-    shared_flags,
-)
+from keras_spanbert.recipes import checks, fine_tuning, output_paths, shared_flags
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.recipe import NAMES, Recipe, find_recipe, groups
@@ -62,12 +55,11 @@ _HELPS = {"-h": "help", "-?": "help", **{f"{dash}{n}": n for n in _KINDS for das
 
 @functools.cache
 def define_flags() -> None:
-    """Defines the flags of all recipes, once."""
-    for module in [shared_flags, corpora, masking, columns]:
-        module.define_flags()
+    """Defines the flags of all recipes, once, by importing their modules in this order."""
+    for name in ["corpora", "masking", "columns"]:
+        importlib.import_module(f"keras_spanbert.recipes.{name}")
     for name in NAMES:
         recipe = find_recipe(name)
-        recipe.define_flags()
         if recipe.datasets:
             FLAGS["dataset"].help += f" For --task={name}: {', '.join(recipe.datasets)}."
 

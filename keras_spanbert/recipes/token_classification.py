@@ -19,25 +19,22 @@ _TEXTS = (
     "with --predictions in .jsonl"
 )
 
-
-def define_flags() -> None:
-    """Defines the flags of this file."""
-    g = Group("Token classification", "only for --task=token_classification.")
-    g.string(
-        "words_column",
-        "Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl "
-        "files, else words separated by blanks. In files with one word per line, give the number "
-        "of the column, counted from 0, or from the end with negative numbers. Default there: 0, "
-        "the first column.",
-        default="words",
-    )
-    g.boolean(
-        "labels_are_entities",
-        "Whether the labels mark entities: O for words outside of them, or a type with the prefix "
-        "B-, I-, E- or S- (L- or U- in BILOU). With --nolabels_are_entities, each word has a "
-        "label of any kind, such as its part of speech.",
-        default=True,
-    )
+group = Group("Token classification", "only for --task=token_classification.")
+group.string(
+    "words_column",
+    "Column of the words of a sentence in .csv, .tsv and .jsonl files: a list in .jsonl files, "
+    "else words separated by blanks. In files with one word per line, give the number of the "
+    "column, counted from 0, or from the end with negative numbers. Default there: 0, the first "
+    "column.",
+    default="words",
+)
+group.boolean(
+    "labels_are_entities",
+    "Whether the labels mark entities: O for words outside of them, or a type with the prefix B-, "
+    "I-, E- or S- (L- or U- in BILOU). With --nolabels_are_entities, each word has a label of any "
+    "kind, such as its part of speech.",
+    default=True,
+)
 
 
 def check() -> None:
@@ -210,7 +207,6 @@ def predict(model, examples):
 
 
 RECIPE = Recipe(
-    define_flags=define_flags,
     check=check,
     defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
