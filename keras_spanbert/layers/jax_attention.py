@@ -127,18 +127,9 @@ def _splash(query, key, value, padding_mask, interpret):
 
 def cudnn(query, key, value, padding_mask):
     """Computes attention with cuDNN, which represents padding as the length of a row."""
-    # cuDNN can also apply dropout (`jax._src.cudnn.fused_attention_stablehlo`), but XLA does not
-    # call it in a way that is safe for training:
-    # - The seed is a constant of the program. XLA makes the masks differ by counting the executions
-    #   of each kernel, separately for the forward and the backward kernel. A resumed run would
-    #   start to count again, and all devices would draw the same masks.
-    # - By default XLA records kernels in CUDA graphs (`--xla_gpu_enable_command_buffer`). A replay
-    #   does not count, so the masks of a step would depend on which kernels were recorded again,
-    #   and could differ between the forward and the backward kernel. For kernels that it adds to
-    #   a graph without tracing, XLA aborts the process, because it has no count.
-    # - Some of cuDNN's kernels round the rate to a multiple of 1/16, but weights are scaled by the
-    #   exact rate: 0.1 would change the mean of the outputs by 3% or 4%.
-    # Permuting keys, rows and heads in each step would mend only the constant masks.
+    # cuDNN can also apply dropout, but XLA does not call it in a way that is safe for training: the
+    # seed is a constant of the program, and the masks depend on how often each kernel ran before,
+    # so that they differ after a restart and with CUDA graphs. Some kernels also round the rate.
     lengths = None
     if padding_mask is not None:
         # Attention does not depend on the order of the keys, so padding can move to the end.

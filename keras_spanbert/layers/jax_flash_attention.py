@@ -115,25 +115,21 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
     of_queries, of_keys = (math.gcd(size, length) for size in sizes[:2])
     block, step = (of_keys, of_queries) if by_key else (of_queries, of_keys)
 
-    def spec_of_block(x):
+    def spec(is_block, x):
+        size, at = (block, lambda b: b) if is_block else (length, lambda b: 0)
         if x.ndim == 4:
-            return pl.BlockSpec((None, block, None, head_dim), lambda i, n, b: (b, i, n, 0))
+            return pl.BlockSpec((None, size, None, head_dim), lambda i, n, b: (b, at(i), n, 0))
         if x.ndim == 3:
-            return pl.BlockSpec((None, None, block), lambda i, n, b: (b, n, i))
-        return pl.BlockSpec((None, block), lambda i, n, b: (b, i))
+            size = size if is_block else x.shape[2]
+            return pl.BlockSpec((None, None, size), lambda i, n, b: (b, n, at(i)))
+        return pl.BlockSpec((None, size), lambda i, n, b: (b, at(i)))
 
-    def spec_of_whole(x):
-        if x.ndim == 4:
-            return pl.BlockSpec((None, length, None, head_dim), lambda i, n, b: (b, 0, n, 0))
-        if x.ndim == 3:
-            return pl.BlockSpec((None, None, x.shape[2]), lambda i, n, b: (b, n, 0))
-        return pl.BlockSpec((None, length), lambda i, n, b: (b, 0))
-
+    of_block, of_whole = (functools.partial(spec, is_block) for is_block in (True, False))
     return pl.pallas_call(
         functools.partial(kernel, step, _interpreted_exp if interpret else _exp),
         grid=(length // block, num_heads, rows),
-        in_specs=(jax.tree.map(spec_of_block, blocks), jax.tree.map(spec_of_whole, wholes)),
-        out_specs=jax.tree.map(spec_of_block, outputs),
+        in_specs=(jax.tree.map(of_block, blocks), jax.tree.map(of_whole, wholes)),
+        out_specs=jax.tree.map(of_block, outputs),
         out_shape=jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), outputs),
         compiler_params=triton.CompilerParams(num_warps=sizes[2], num_stages=sizes[3]),
         interpret=interpret,
