@@ -7,13 +7,14 @@ from keras_spanbert import files
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import fine_tuning, output_paths
 from keras_spanbert.recipes.checks import matching_files, refuse
-from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
+from keras_spanbert.recipes.flags import FLAGS, Group, set_flags, values
 from keras_spanbert.recipes.recipe import Format, Recipe, formats_of
 from keras_spanbert.recipes.run_folder import preset_warnings
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 _MAX_LINES = 20  # The largest number of lines to log per text.
+_LIMITS = ("max_spans_in_memory", "min_link_score")  # Flags of evaluation and prediction.
 
 group = Group(
     "Coreference",
@@ -198,7 +199,7 @@ def _predict_documents(resolver, documents):
     def num_mentions():
         return sum(len(cluster) for found in clusters for cluster in found)
 
-    clusters = resolver.predict_clusters(documents, **_limits())
+    clusters = resolver.predict_clusters(documents, **values(*_LIMITS))
     write = ks.data.coreference.write_jsonlines
     if ending(FLAGS.predictions) == ".conll":
         write = ks.data.coreference.write_conll
@@ -212,10 +213,6 @@ def _predict_documents(resolver, documents):
     log(f"Wrote the clusters of {format_count(len(documents), 'document')} to {FLAGS.predictions}")
 
 
-def _limits():
-    return {name: FLAGS[name].value for name in ["max_spans_in_memory", "min_link_score"]}
-
-
 def _one_line(text):
     """Returns at most 60 characters in one line, without control characters for a terminal."""
     line = " ".join(text[:60].split()) + ("…" if len(text) > 60 else "")
@@ -227,7 +224,7 @@ def _predict_texts(resolver, data):
 
     texts = [text for _, text in data]
     with exit_on_user_error():  # The resolver may not know the genre.
-        found = resolver.resolve(texts, genre=FLAGS.document_genre, scores=True, **_limits())
+        found = resolver.resolve(texts, genre=FLAGS.document_genre, scores=True, **values(*_LIMITS))
     for (path, _), result in zip(data, found):
         log(f"{path}:")
         for number, cluster in enumerate(result["clusters"][:_MAX_LINES], 1):
@@ -271,10 +268,10 @@ RECIPE = Recipe(
     sequences=lambda resolver, stream: resolver.max_training_sentences,
     optimizer=optimizer,
     optimizer_flags=("head_learning_rate",),
-    evaluation_flags=("max_spans_in_memory", "min_link_score"),
-    prediction_flags=("max_spans_in_memory", "min_link_score", "document_genre", "html"),
+    evaluation_flags=_LIMITS,
+    prediction_flags=(*_LIMITS, "document_genre", "html"),
     read=lambda paths, flag, resolver: find_format(paths).read(paths, flag),
-    evaluate=lambda resolver, documents: resolver.evaluate_clusters(documents, **_limits()),
+    evaluate=lambda resolver, documents: resolver.evaluate_clusters(documents, **values(*_LIMITS)),
     predict=lambda resolver, data: find_format(matching_files("predict_data")).write(
         resolver, data
     ),

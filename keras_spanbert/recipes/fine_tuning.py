@@ -4,7 +4,7 @@ import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.recipes import checks, output_paths
 from keras_spanbert.recipes.checks import INPUTS, check_length, refuse
-from keras_spanbert.recipes.flags import FLAGS, set_flags
+from keras_spanbert.recipes.flags import FLAGS, set_flags, values
 from keras_spanbert.recipes.recipe import Recipe, find_recipe
 from keras_spanbert.recipes.run_folder import Run, preset_warnings
 from keras_spanbert.recipes.terminal import (
@@ -108,7 +108,7 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
         stop_on_signals(f"while predicting{saved}")
     if prediction:
         recipe.predict(model, prediction)
-    export(model, **{name: FLAGS[name].value for name in recipe.export_flags})
+    export(model, **values(*recipe.export_flags))
     labelled = [
         f"{label} {scores[name]:.2f}" for name, label in model.scores.items() if name in scores
     ]
@@ -147,7 +147,7 @@ def build_model(**arguments):
         _check_head([f"the head of {cls.__name__}"])
         raise
     longest = model.backbone.max_sequence_length
-    given = {name: FLAGS[name].value for name in preprocessor_flags if FLAGS[name].present}
+    given = values(*(name for name in preprocessor_flags if FLAGS[name].present))
     if FLAGS.train_data:  # Otherwise the preset's settings apply.
         length = given.setdefault("sequence_length", min(FLAGS.sequence_length, longest))
         given = {**cls.preprocessor_cls.arguments_for_length(length), **given}

@@ -128,6 +128,11 @@ def set_flags(**values) -> None:
         setattr(flags.FLAGS, name, value)
 
 
+def values(*names: str) -> dict:
+    """Returns the values of flags by name, for arguments of the same names."""
+    return {name: FLAGS[name].value for name in names}
+
+
 def own_flags(*groups: str) -> list:
     """Returns this program's flags, or those of some groups, in the order of definition."""
     return [flag for name in groups or _GROUPS for flag in FLAGS.get_flags_for_module(name)]

@@ -4,7 +4,7 @@ import math
 
 import keras_spanbert as ks
 from keras_spanbert.recipes import checks
-from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
+from keras_spanbert.recipes.flags import FLAGS, Group, set_flags, values
 from keras_spanbert.recipes.terminal import log
 from keras_spanbert.tasks.pretrain.objectives import OBJECTIVES, choices
 from keras_spanbert.wording import format_count
@@ -81,16 +81,11 @@ def new_preprocessor(tokenizer, max_span_tokens: int, **kwargs):
         set_flags(pad_predictions_to=8 if -num_predictions % 8 <= num_predictions / 10 else 1)
     return ks.SpanBertPretrainerPreprocessor(
         tokenizer,
-        sequence_length=FLAGS.sequence_length,
-        mask_rate=FLAGS.mask_rate,
         scheme=FLAGS.masking_scheme,
-        geometric_p=FLAGS.geometric_p,
-        max_span_words=FLAGS.max_span_words,
         replacement=FLAGS.mask_replacement,
         max_span_tokens=max_span_tokens,
-        seed=FLAGS.seed,
-        pad_predictions_to=FLAGS.pad_predictions_to,
-        num_mask_copies=FLAGS.num_mask_copies,
+        **values("sequence_length", "mask_rate", "geometric_p", "max_span_words", "seed"),
+        **values("pad_predictions_to", "num_mask_copies"),
         **kwargs,
     )
 

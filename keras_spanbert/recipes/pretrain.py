@@ -10,7 +10,7 @@ from fractions import Fraction
 import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.recipes import checks, corpora, masking
-from keras_spanbert.recipes.flags import FLAGS, Group, set_flags
+from keras_spanbert.recipes.flags import FLAGS, Group, set_flags, values
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.run_folder import Run, has_checkpoint, new_run_hint
 from keras_spanbert.recipes.terminal import command, exit_on_user_error, log, stop_on_signals
@@ -178,11 +178,8 @@ def _build_model(corpus, vocabulary):
         set_flags(dropout=FLAGS.dropout or 0.0)
         backbone = ks.SpanBertBackbone(
             vocabulary_size=tokenizer.vocabulary_size(),
-            dropout=FLAGS.dropout,
-            attention_dropout=FLAGS.attention_dropout,
-            initializer_range=FLAGS.initializer_range,
-            rematerialize=FLAGS.rematerialize,
             max_sequence_length=FLAGS.sequence_length,
+            **values("dropout", "attention_dropout", "initializer_range", "rematerialize"),
             **size,
         )
         if FLAGS.neighbor_attention is None:  # Measured only for this size.

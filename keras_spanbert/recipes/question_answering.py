@@ -6,7 +6,7 @@ import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import checks, fine_tuning, output_paths
-from keras_spanbert.recipes.flags import FLAGS, Group
+from keras_spanbert.recipes.flags import FLAGS, Group, values
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
@@ -133,8 +133,7 @@ def predict(answerer, prediction):
         prediction.questions,
         prediction.contexts,
         top_k=_N_BEST,
-        max_answer_length=FLAGS.max_answer_length,
-        batch_size=FLAGS.batch_size,
+        **values("max_answer_length", "batch_size"),
     )
     if FLAGS.question is not None:
         for path, found in zip(prediction.ids, answers):
@@ -165,9 +164,8 @@ RECIPE = Recipe(
     read=read,
     evaluate=lambda model, examples: model.evaluate_squad(
         examples,
-        max_answer_length=FLAGS.max_answer_length,
-        batch_size=FLAGS.batch_size,
         by_character=FLAGS.scores_by_character,
+        **values("max_answer_length", "batch_size"),
     ),
     predict=predict,
 )
