@@ -10,7 +10,7 @@ import numpy as np
 from keras_spanbert.checks import check_counts, check_in
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.blocks import extract_span_marks, remove_span_marks
-from keras_spanbert.layers.masking_schemes import LINGUISTIC_SCHEMES
+from keras_spanbert.layers.span_masking import LINGUISTIC_SCHEMES
 from keras_spanbert.optional import require
 
 # All runs use the same masks for evaluation. Seeds of runs are smaller than this.

@@ -14,20 +14,14 @@ from keras_spanbert.checks import (
     check_range,
 )
 from keras_spanbert.layers import span_masks
-from keras_spanbert.layers.array_functions import take
-from keras_spanbert.layers.masking_schemes import (
-    LINGUISTIC_SCHEMES,
-    SCHEMES,
-    as_marks,
-    continuations,
-    length_probabilities,
-    unigram_stops,
-)
+from keras_spanbert.layers.array_functions import int32, take
 from keras_spanbert.layers.stateless_random import check_draws, row_uniform, uniform
 from keras_spanbert.layers.sublayers import config_of
-from keras_spanbert.layers.token_layer import TokenLayer
+from keras_spanbert.layers.token_layer import TokenLayer, as_array, has_integers
 
 REPLACEMENTS = ("span", "token")
+LINGUISTIC_SCHEMES = ("entity", "noun_phrase")
+SCHEMES = ("span", "whole_word", "subword", "random_span", *LINGUISTIC_SCHEMES)
 
 # Kinds of tokens.
 _WORD_START, _CONTINUATION, _SPECIAL = 0, 1, 2
@@ -333,3 +327,55 @@ class SpanMasking(TokenLayer):
 
     def get_config(self):
         return {**super().get_config(), **config_of(self, SpanMasking)}
+
+
+def length_probabilities(scheme: str, geometric_p: float, max_span_words: int) -> np.ndarray:
+    """Returns the probabilities of span lengths 1, 2, ... in words, for random spans."""
+    if scheme == "random_span":
+        return np.full(max_span_words, 1.0 / max_span_words)
+    return span_masks.span_length_distribution(
+        geometric_p, max_span_words if scheme == "span" else 1
+    )
+
+
+def as_marks(xp, span_marks, token_ids):
+    """Returns int32 marks for `token_ids`. Checks values if they are known."""
+    span_marks = as_array(xp, "span_marks", span_marks)
+    is_right = has_integers(span_marks) and span_marks.shape[1:] == token_ids.shape[1:]
+    if is_right and xp is np:
+        is_right = span_marks.shape == token_ids.shape and np.isin(span_marks, (0, 1, 2)).all()
+    if not is_right:
+        raise ValueError(
+            "`span_marks` must be integers 0, 1 or 2 with the shape of `token_ids`, "
+            f"{tuple(token_ids.shape)}. Received: {span_marks}"
+        )
+    return int32(xp, span_marks)
+
+
+def continuations(tokenizer) -> list[int]:
+    """Returns the ids of tokens that continue a word: see `SpanMasking.from_tokenizer`."""
+    special = set(tokenizer.special_token_ids)
+    tokens = [str(tokenizer.id_to_token(i)) for i in range(tokenizer.vocabulary_size())]
+    prefix = getattr(tokenizer, "suffix_indicator", None)
+    if prefix is None:
+        starts = "▁" if any(t.startswith("▁") for t in tokens) else "Ġ"
+        continues = [not token.startswith(starts) for token in tokens]
+    else:
+        continues = [token.startswith(prefix) for token in tokens]
+    return [i for i, flag in enumerate(continues) if flag and i not in special]
+
+
+def unigram_stops(counts, maskable: np.ndarray) -> np.ndarray:
+    """Returns the cumulative distribution of maskable tokens, float64 `[V]`, ending at 1."""
+    counts = as_array(np, "unigram_counts", counts)
+    check_in("unigram_counts", counts, counts.dtype.kind in "biuf", "an array of numbers")
+    counts = counts.astype(np.float64)
+    is_right = counts.shape == maskable.shape and np.all(counts >= 0)
+    stops = np.cumsum(np.where(maskable, counts, 0.0)) if is_right else np.zeros(1)
+    if not 0.0 < stops[-1] < np.inf:
+        raise ValueError(
+            f"`unigram_counts` must be {len(maskable):,} counts, none negative, with a count "
+            f"above 0 for a maskable token. Received: shape {counts.shape}, values from "
+            f"{np.min(counts, initial=np.inf)} to {np.max(counts, initial=-np.inf)}"
+        )
+    return stops / stops[-1]

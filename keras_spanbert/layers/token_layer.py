@@ -5,10 +5,9 @@ import random
 import keras
 import numpy as np
 
-from keras_spanbert.checks import check_in, is_number
+from keras_spanbert.checks import check_in, is_number, to_lists
 from keras_spanbert.keras_private import accept_tensorflow_tensors, in_grain
 from keras_spanbert.layers.array_functions import in_graph, int32
-from keras_spanbert.layers.masking_schemes import as_array, has_integers
 from keras_spanbert.layers.stateless_random import check_draws, tensorflow
 
 
@@ -107,3 +106,32 @@ class TokenLayer(keras.layers.Layer):
                 f"{backend}"
             )
         return super().compute_output_spec(token_ids, **kwargs)
+
+
+def has_integers(x) -> bool:
+    """Returns whether an array of NumPy or a tensor of TensorFlow has integers."""
+    dtype = getattr(x.dtype, "as_numpy_dtype", x.dtype)  # TensorFlow's dtypes.
+    return np.issubdtype(dtype, np.integer)
+
+
+def as_array(xp, name: str, value):
+    """Returns an argument as an array of `xp`. Raises `ValueError` if its rows differ in length."""
+    if hasattr(value, "nested_row_splits"):
+        raise ValueError(
+            f"The rows of `{name}` must have the same length: pad them. Received: a ragged tensor"
+        )
+    if xp is not np:
+        import tensorflow as tf
+
+        return tf.convert_to_tensor(value)
+    try:
+        return keras.ops.convert_to_numpy(to_lists(value))
+    except (TypeError, ValueError):
+        rows = value if isinstance(value, (list, tuple)) else []
+        lengths = sorted({len(row) for row in rows if hasattr(row, "__len__")})
+        if len(lengths) > 1:
+            raise ValueError(
+                f"The rows of `{name}` must have the same length: pad them. Received: rows of "
+                f"lengths {', '.join(map(str, lengths)):.80}"
+            ) from None
+        return check_in(name, value, False, "an array of numbers")

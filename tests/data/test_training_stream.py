@@ -9,7 +9,7 @@ import keras_spanbert as ks
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
 from keras_spanbert.data.training_stream import TrainingStream
-from keras_spanbert.distribution.distribution import Distribution
+from keras_spanbert.distribution import Distribution
 
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 BATCH_SIZE = 3

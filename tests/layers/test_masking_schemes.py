@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_spanbert import SpanMasking
-from keras_spanbert.layers.masking_schemes import SCHEMES, length_probabilities
+from keras_spanbert.layers.span_masking import SCHEMES, length_probabilities
 
 CLS, SEP, MASK, PAD = 2, 3, 4, 0
 SPECIAL = (PAD, CLS, SEP, MASK)

@@ -12,7 +12,7 @@ from train_script import run_in_process
 import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.data.questions import Examples
-from keras_spanbert.distribution.distribution import Distribution
+from keras_spanbert.distribution import Distribution
 from keras_spanbert.recipes import (
     classification,
     coreference,

@@ -2,8 +2,15 @@ import numpy as np
 import pytest
 
 from keras_spanbert.tasks.coreference import inference
-from keras_spanbert.tasks.coreference.mentions import NAME, NOUN, PRONOUN, mention_type, sort_key
-from keras_spanbert.tasks.coreference.resolving import Text, as_dicts
+from keras_spanbert.tasks.coreference.resolving import (
+    NAME,
+    NOUN,
+    PRONOUN,
+    Text,
+    as_dicts,
+    mention_type,
+    sort_key,
+)
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
