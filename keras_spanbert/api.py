@@ -49,8 +49,7 @@ from keras_spanbert.tasks.token_classification.model import SpanBertTokenClassif
 from keras_spanbert.tasks.token_classification.preprocessor import (
     SpanBertTokenClassifierPreprocessor,
 )
-from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay
-from keras_spanbert.training.two_rate_adam import TwoRateAdam
+from keras_spanbert.training.optimizer import AdamW, LinearWarmupDecay, TwoRateAdam
 
 ArrayStream = Batches  # The name in earlier versions.
 

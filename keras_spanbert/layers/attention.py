@@ -36,7 +36,7 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     if padding_mask is not None:
         padding_mask = ops.cast(padding_mask, "bool")
     if backend == "torch" and (dropout is None or isinstance(dropout, Dropout)):
-        from keras_spanbert.layers.torch_attention import attend_fused, is_fused
+        from keras_spanbert.layers.torch_layers import attend_fused, is_fused
 
         rate = dropout.rate if dropout else 0.0
         if is_fused(query, rate):
@@ -87,7 +87,7 @@ def _softmax(scores, bias):
         return softmax_forward(scores, bias)
     if keras.backend.backend() == "torch":
         # Keras's custom gradient would keep the scores too, and cause graph breaks.
-        from keras_spanbert.layers.torch_attention import HalfSoftmax
+        from keras_spanbert.layers.torch_layers import HalfSoftmax
 
         return HalfSoftmax.apply(scores, bias)
 

@@ -109,7 +109,7 @@ class TransformerLayer(keras.layers.Layer):
         return normalize(self._feedforward_layer_norm, fed_forward + x)
 
     def _compute_in_torch(self, x, padding_mask, training):
-        from keras_spanbert.layers import torch_attention, torch_layers
+        from keras_spanbert.layers import torch_layers
 
         attention, dense_layers = self._self_attention_layer, self.dense_layers()
         weights = torch_layers.values(
@@ -120,7 +120,7 @@ class TransformerLayer(keras.layers.Layer):
             x.dtype,
         )
         rate = attention.dropout_layer.rate if training else 0.0
-        is_fused = torch_attention.is_fused(x, rate)
+        is_fused = torch_layers.is_fused(x, rate)
         compute = torch_layers.transformer_layer
         if self.compiles and training and is_fused and x.device.type != "meta":
             compute = torch_layers.compiled_layer
@@ -133,7 +133,7 @@ class TransformerLayer(keras.layers.Layer):
             self.layer_norm_epsilon,
             self.dropout if training else 0.0,
             rate if is_fused else (attention.dropout_layer if training else None),
-            torch_attention.attend_fused if is_fused else functools.partial(attend, training=True),
+            torch_layers.attend_fused if is_fused else functools.partial(attend, training=True),
         )
 
     def _compute_rematerialized(self, inputs, padding_mask):

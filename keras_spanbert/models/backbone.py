@@ -6,12 +6,16 @@ from keras import ops
 
 from keras_spanbert.checks import check_counts, check_flags, check_range
 from keras_spanbert.data.batches import SEQUENCES
-from keras_spanbert.distribution import add_layout, check_shards
 from keras_spanbert.formats.huggingface import ACTIVATIONS, hidden_act
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
+from keras_spanbert.layers.layout import add_layout, check_shards
 from keras_spanbert.layers.position_embedding import PositionEmbedding
-from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
+from keras_spanbert.layers.sublayers import (
+    config_of,
+    kernel_initializer,
+    policy_with_quantization,
+    skip_initialization,
+)
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 from keras_spanbert.models.checkpoint_entries import (
     Checkpoint,

@@ -12,8 +12,8 @@ from keras_spanbert import distribution
 from keras_spanbert.checks import check_in
 from keras_spanbert.keras_losses import TargetLossModel
 from keras_spanbert.keras_private import forget_metrics
-from keras_spanbert.layers.initializers import skip_initialization
-from keras_spanbert.layers.sublayers import config_of, policy_with_quantization
+from keras_spanbert.layers.layout import add_layout
+from keras_spanbert.layers.sublayers import config_of, policy_with_quantization, skip_initialization
 from keras_spanbert.models import lora
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
@@ -81,7 +81,7 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
                 f"own. Received: backbone={backbone} with pooled_output=True"
             )
         # Must run before the constructor creates the first variable.
-        distribution.add_layout(cls.sharding_layout)
+        add_layout(cls.sharding_layout)
         return super().__new__(cls, *args, **kwargs)
 
     def __setattr__(self, name, value):

@@ -8,8 +8,8 @@ import pytest
 
 from keras_spanbert import NextSentencePairs, SpanBoundaryHead, SpanMasking
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.self_attention import SelfAttention
+from keras_spanbert.layers.tied_head import MaskedLMHead
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
 # Arguments that differ from their defaults.

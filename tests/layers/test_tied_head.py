@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_spanbert import SpanBoundaryHead
-from keras_spanbert.layers.masked_lm_head import MaskedLMHead
+from keras_spanbert.layers.tied_head import MaskedLMHead
 
 BACKEND = keras.backend.backend()
 V, H, L, M = 23, 6, 7, 3

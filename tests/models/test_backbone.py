@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_spanbert import SpanBertBackbone, SpanBertPretrainer, SpanBertTokenizer
-from keras_spanbert.layers.initializers import kernel_initializer, skip_initialization
+from keras_spanbert.layers.sublayers import kernel_initializer, skip_initialization
 from keras_spanbert.serving.saved_model import embeddings
 
 B, L, V, H, HEADS, FF = 2, 7, 19, 10, 5, 23

@@ -10,8 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.layers.sublayers import config_of
+from keras_spanbert.layers.sublayers import config_of, kernel_initializer
 from keras_spanbert.models.backbone import dense_layer
 
 # Maximum number of spans per document in the released graph.

@@ -26,7 +26,7 @@ from keras_spanbert.tasks.coreference.scoring import (
 )
 from keras_spanbert.tasks.coreference.serving import clusters
 from keras_spanbert.training.losses import WeightedMean
-from keras_spanbert.training.two_rate_adam import TwoRateAdam
+from keras_spanbert.training.optimizer import TwoRateAdam
 
 # Arguments that determine which weights exist and what they mean.
 _FIXED_BY_WEIGHTS = (

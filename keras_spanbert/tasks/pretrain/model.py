@@ -7,9 +7,9 @@ import keras
 import numpy as np
 
 from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_range
-from keras_spanbert.layers.initializers import kernel_initializer
-from keras_spanbert.layers.masked_lm_head import MaskedLMHead
 from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
+from keras_spanbert.layers.sublayers import kernel_initializer
+from keras_spanbert.layers.tied_head import MaskedLMHead
 from keras_spanbert.models.backbone import POOLER, dense_layer, pooler
 from keras_spanbert.models.checkpoint_entries import (
     Checkpoint,

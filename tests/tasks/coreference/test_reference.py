@@ -16,7 +16,7 @@ from keras_spanbert.tasks.coreference.inference import (
 )
 from keras_spanbert.tasks.coreference.model import head_entries
 from keras_spanbert.tasks.coreference.preprocessor import truncate
-from keras_spanbert.training.two_rate_adam import TwoRateAdam
+from keras_spanbert.training.optimizer import TwoRateAdam
 
 pytestmark = pytest.mark.usefixtures("untraced")
 
