@@ -9,7 +9,7 @@ from keras_hub.src.tests import test_case
 from tiny_models import VOCABULARY
 
 import keras_spanbert as ks
-from keras_spanbert.layers.self_attention import SelfAttention
+from keras_spanbert.layers.attention import SelfAttention
 from keras_spanbert.layers.tied_head import MaskedLMHead
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 

@@ -6,9 +6,8 @@ import operator
 import keras
 from keras import ops
 
-from keras_spanbert.layers.attention import attend
+from keras_spanbert.layers.attention import SelfAttention, attend
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
 
 

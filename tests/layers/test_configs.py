@@ -7,8 +7,8 @@ import keras
 import pytest
 
 from keras_spanbert import NextSentencePairs, SpanBoundaryHead, SpanMasking
+from keras_spanbert.layers.attention import SelfAttention
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.tied_head import MaskedLMHead
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 

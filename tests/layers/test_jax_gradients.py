@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from keras_spanbert.layers import jax_gradients
-from keras_spanbert.layers.attention import attend
+from keras_spanbert.layers.attention import SelfAttention, attend
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.position_embedding import PositionEmbedding
-from keras_spanbert.layers.self_attention import SelfAttention
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
 B, L, N, D = 3, 5, 2, 7
