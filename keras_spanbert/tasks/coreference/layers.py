@@ -291,8 +291,8 @@ class SpanWidths(WeightedLayer):
 class SpanHeads(WeightedLayer):
     """Computes the attended head of every span: the softmax-weighted mean of its tokens.
 
-    `tokens` are float `[B, T, H]`, and W must divide T. Returns float `[B, T * W, H]`. Row `start *
-    W + width - 1` is the head of a span.
+    `tokens` are float `[B, T, H]`, and W must divide T. Returns float `[B, T * W, H]`, in which row
+    `start * W + width - 1` is the head of a span.
     """
 
     has_dropout = False

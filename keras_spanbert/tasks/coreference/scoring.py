@@ -256,8 +256,8 @@ class FineScorer(WeightedLayer):
 
     With a depth of more than 1, a span's embedding is then mixed with those of its likely
     antecedents, and pairs are scored again. Takes the results of `CoarseScorer` and `genre`, int32
-    `[B]`. Returns scores float32 `[B, K, A]`, and the embeddings used each time, float `[B, K,
-    coref_depth, D]`.
+    `[B]`. Returns scores float32 `[B, K, A]`, and the embeddings that were used each time, float
+    `[B, K, coref_depth, D]`.
     """
 
     def __init__(self, embedding_dim: int, **kwargs):
