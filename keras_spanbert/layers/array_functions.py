@@ -137,7 +137,7 @@ def repeat_while(xp, condition, function, arrays) -> list:
         return arrays
     import tensorflow as tf
 
-    shapes = [tf.TensorShape([None] * len(x.shape)) for x in arrays]
+    shapes = tf.nest.map_structure(lambda x: tf.TensorShape([None] * len(x.shape)), arrays)
     return tf.while_loop(
         condition, function, arrays, shape_invariants=shapes, parallel_iterations=1
     )
