@@ -21,12 +21,12 @@ from keras_spanbert.data.coreference_documents import (
     with_speakers,
 )
 from keras_spanbert.layers.array_functions import (
+    count_at_most,
     cumsum,
     int32,
     range_like,
     repeat,
     repeat_while,
-    searchsorted,
     size,
     take,
 )
@@ -355,7 +355,7 @@ def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separ
         begin = limits[-1]
         end = most = xp.minimum(begin + np.int32(room), num_subtokens)
         for ends in (word_ends, sentence_ends):
-            last = take(xp, ends, searchsorted(xp, ends, most[None], "right")[0] - 1)
+            last = take(xp, ends, count_at_most(xp, ends, most[None, None])[0, 0] - 1)
             end = xp.where(last > begin, last, end)
         return [xp.concatenate([limits, end[None]], axis=0)]
 
@@ -369,7 +369,8 @@ def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separ
     is_last = index == take(xp, ends, segment_of)
     nearest = index + int32(xp, is_first) - int32(xp, is_last)
     # The sentence number increases after its last subtoken, so before the separator.
-    is_end = take(xp, sentence_ends, searchsorted(xp, sentence_ends, ends)) == ends
+    before = count_at_most(xp, sentence_ends, ends[:, None])[:, 0] - 1
+    is_end = take(xp, sentence_ends, before) == ends
     sentence_of = take(xp, sentence_of, nearest) + int32(xp, is_last & take(xp, is_end, segment_of))
     index = xp.where(is_first, num_subtokens, xp.where(is_last, num_subtokens + 1, index))
     word_of = xp.where(is_first | is_last, np.int32(-1), take(xp, word_of, nearest))
