@@ -5,7 +5,7 @@ import os
 import shlex
 from fractions import Fraction
 
-from keras_spanbert import files, stores
+from keras_spanbert import stores
 from keras_spanbert.optional import check_backend, check_installed
 from keras_spanbert.recipes.flags import FLAGS, own_flags, set_flags
 from keras_spanbert.recipes.recipe import NAMES, find_recipe, groups
