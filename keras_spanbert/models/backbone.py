@@ -23,7 +23,7 @@ from keras_spanbert.models.checkpoint_entries import (
     dense,
     encoder_entries,
 )
-from keras_spanbert.models.keras_model import KerasModel
+from keras_spanbert.models.keras_model import KerasModel, with_one_thread
 from keras_spanbert.models.lora import LoraBackbone
 
 # The arguments that are settings of `transformers.BertConfig`, and their names there.
@@ -88,6 +88,7 @@ class _TransformerEncoder(TransformerLayer):
     """
 
 
+@with_one_thread
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
     """The SpanBERT encoder: BERT with exact GELU, by default without a pooler.

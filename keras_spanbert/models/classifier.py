@@ -60,17 +60,13 @@ class ClassifierTask(SpanBertTask):
 
     In addition to the attributes of `SpanBertTask`, a class sets `names_argument`, the argument and
     attribute with the label names, or `None` if labels have no names. The constructor sets it
-    before it calls Keras's constructor.
+    before the preprocessor.
     """
 
     tensor_groups = (POOLER, CLASSIFIER)
     names_argument: str | None = None
     # Whether each row has one class, which may have a weight in `fit`.
     has_class_weights = True
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._set_up_preprocessor()
 
     # === Loading ===
     @classmethod
@@ -199,10 +195,6 @@ class ClassifierTask(SpanBertTask):
         return found
 
     # === Strings ===
-    def check_preprocessor(self) -> None:
-        super().check_preprocessor()
-        self._set_up_preprocessor()  # It may have been set up for another model since.
-
     def preprocess_rows(
         self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
     ) -> tuple:
@@ -242,17 +234,7 @@ class ClassifierTask(SpanBertTask):
         return logits
 
     def preprocessor_settings(self) -> dict:
-        """Returns the preprocessor attributes that depend on the labels."""
         return {"label_names": self.label_names()}
-
-    def _set_up_preprocessor(self):
-        if self.preprocessor is not None:
-            for name, value in self.preprocessor_settings().items():
-                setattr(self.preprocessor, name, value)
-
-    def save_to_preset(self, preset_dir, *args, **kwargs):
-        self._set_up_preprocessor()
-        super().save_to_preset(preset_dir, *args, **kwargs)
 
     @accepts_datasets
     def label_ids(self, labels) -> np.ndarray:

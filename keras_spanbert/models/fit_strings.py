@@ -20,7 +20,6 @@ from keras_spanbert.checks import (
 )
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.keras_private import build_training
-from keras_spanbert.models.keras_model import one_thread, one_thread_on_all_backends
 from keras_spanbert.models.lora import forget_functions
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import check_label_arrays
@@ -235,7 +234,6 @@ class StringInputs:
         settings = {name: getattr(stream, name) for name in ["workers", "max_queue_size"]}
         return _PyDataset(stream, start, **settings)
 
-    @one_thread_on_all_backends
     @accepts_datasets
     def fit(
         self,
@@ -392,7 +390,6 @@ class StringInputs:
             with self.distribute_strategy.scope():
                 build_training(self, batch)
 
-    @one_thread_on_all_backends
     @accepts_datasets
     def evaluate(
         self,
@@ -412,7 +409,6 @@ class StringInputs:
                 self, x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
             )
 
-    @one_thread
     @accepts_datasets
     def predict(self, x, batch_size: int | None = None, verbose="auto", **kwargs):
         """Returns the outputs for each row of data as in `fit`. See `keras.Model.predict`."""
@@ -445,7 +441,6 @@ class StringInputs:
         if labels:
             check_label_arrays(self, x, *labels)
 
-    @one_thread_on_all_backends
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Trains on a batch of arrays: see `keras.Model.train_on_batch`."""
         self._check_batch(x, y, sample_weight)
@@ -453,13 +448,11 @@ class StringInputs:
             self._build_training(x, y, sample_weight)
         return keras.Model.train_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
-    @one_thread_on_all_backends
     def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """Evaluates a batch of arrays: see `keras.Model.test_on_batch`."""
         self._check_batch(x, y, sample_weight)
         return keras.Model.test_on_batch(self, x, y, sample_weight, *args, **kwargs)
 
-    @one_thread
     def predict_on_batch(self, x):
         """Predicts for a batch of arrays: see `keras.Model.predict_on_batch`."""
         self._check_batch(x)

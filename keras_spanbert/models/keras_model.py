@@ -22,20 +22,28 @@ _logged_advice = set()
 def one_thread(method: Callable) -> Callable:
     """Decorator of a model's method: on JAX, only one thread at a time runs it for a backbone."""
     # Keras on JAX donates the buffers of the weights to each step, so all other threads that use
-    # these weights fail. Predictions on the other backends need no lock.
-    return one_thread_on_all_backends(method) if keras.backend.backend() == "jax" else method
-
-
-def one_thread_on_all_backends(method: Callable) -> Callable:
-    """Like `one_thread`, for methods that change the model's state, such as its metrics."""
+    # these weights fail.
+    if keras.backend.backend() != "jax":
+        return method
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
         # Models that share a backbone share its lock.
-        with getattr(getattr(self, "backbone", None), "thread_lock", self.thread_lock):
+        owner = getattr(self, "backbone", None) or self
+        with vars(owner).setdefault("thread_lock", threading.RLock()):
             return method(self, *args, **kwargs)
 
     return call
+
+
+def with_one_thread(cls: type) -> type:
+    """Decorator of a model's class: `one_thread` for all methods that use the weights."""
+    if keras.backend.backend() == "jax":
+        names = ["__call__", "fit", "train_on_batch", "evaluate", "test_on_batch", "predict"]
+        names += ["predict_on_batch", "save", "save_weights", "save_to_preset", "export"]
+        for name in names:
+            setattr(cls, name, one_thread(getattr(cls, name)))
+    return cls
 
 
 def _write(write, filepath, overwrite=True, is_folder=False):
@@ -64,13 +72,8 @@ class KerasModel(FromPreset):
     # forever for the threads of the backend.
     first_process: int | None = None
 
-    def __new__(cls, *args, **kwargs):
-        KerasModel.first_process = KerasModel.first_process or os.getpid()
-        model = super().__new__(cls, *args, **kwargs)
-        object.__setattr__(model, "thread_lock", threading.RLock())  # See `one_thread`.
-        return model
-
     def __init__(self, *args, **kwargs):
+        KerasModel.first_process = KerasModel.first_process or os.getpid()
         super().__init__(*args, **kwargs)
         order_layers(self)
         resolve_policies(self)
@@ -84,7 +87,6 @@ class KerasModel(FromPreset):
                 if isinstance(value, torch.nn.ParameterDict):
                     torch.nn.Module.__setattr__(self, name, value)
 
-    @one_thread
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(self._named_inputs(inputs), *args, **kwargs)
 
@@ -102,18 +104,6 @@ class KerasModel(FromPreset):
             return inputs
         return {name: inputs.get(name) for name in self.input}
 
-    fit = one_thread_on_all_backends(keras.Model.fit)
-    evaluate = one_thread_on_all_backends(keras.Model.evaluate)
-    train_on_batch = one_thread_on_all_backends(keras.Model.train_on_batch)
-    test_on_batch = one_thread_on_all_backends(keras.Model.test_on_batch)
-    predict = one_thread(keras.Model.predict)
-    predict_on_batch = one_thread(keras.Model.predict_on_batch)
-
-    @one_thread
-    def save_to_preset(self, preset_dir: str, *args, **kwargs) -> None:
-        super().save_to_preset(preset_dir, *args, **kwargs)
-
-    @one_thread
     def save_weights(self, filepath, overwrite: bool = True, max_shard_size=None) -> None:
         """Saves the weights: see `keras.Model.save_weights`. After an error, old files remain."""
         write = functools.partial(super().save_weights, max_shard_size=max_shard_size)
@@ -152,7 +142,6 @@ class KerasModel(FromPreset):
             )
         super().quantize(*args, **kwargs)
 
-    @one_thread
     def save(self, filepath, overwrite: bool = True, zipped=None, **kwargs) -> None:
         """Saves the model to a `.keras` file: see `keras.Model.save`.
 
@@ -166,7 +155,6 @@ class KerasModel(FromPreset):
         write = functools.partial(super().save, zipped=zipped, **kwargs)
         _write(write, filepath, overwrite, is_folder=zipped is False)
 
-    @one_thread
     def export(self, filepath, format: str = "tf_saved_model", **kwargs) -> None:
         """Exports the model from arrays to logits: see `keras.Model.export`.
 

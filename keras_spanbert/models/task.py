@@ -18,13 +18,14 @@ from keras_spanbert.models import lora
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
 from keras_spanbert.models.fit_strings import StringInputs
-from keras_spanbert.models.keras_model import KerasModel, one_thread
+from keras_spanbert.models.keras_model import KerasModel, one_thread, with_one_thread
 from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.training.optimizer import AdamW
 
 _LOG = logging.getLogger("keras_spanbert")
 
 
+@with_one_thread
 class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.Task):
     """A backbone with a head, which loads presets and checkpoints and compiles itself.
 
@@ -70,26 +71,23 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
     progress_labels: dict[str, str] = {}
     optimizer = None  # Keras sets it in `compile`.
 
-    def __new__(cls, *args, **kwargs):
-        backbone = kwargs.get("backbone", args[0] if args else None)
-        if args or kwargs:  # Copies are created without arguments.
-            is_backbone = isinstance(backbone, keras_hub.models.Backbone)
-            check_in("backbone", backbone, is_backbone, "a `SpanBertBackbone`")
-        if getattr(backbone, "pooled_output", False):
-            raise ValueError(
-                "`backbone` must have `pooled_output=False`: tasks that need a pooler have their "
-                f"own. Received: backbone={backbone} with pooled_output=True"
-            )
-        # Must run before the constructor creates the first variable.
-        add_layout(cls.sharding_layout)
-        return super().__new__(cls, *args, **kwargs)
-
     def __setattr__(self, name, value):
-        if name in ("preprocessor", "_preprocessor"):
+        if name == "backbone":
+            is_backbone = isinstance(value, keras_hub.models.Backbone)
+            check_in("backbone", value, is_backbone, "a `SpanBertBackbone`")
+            if getattr(value, "pooled_output", False):
+                raise ValueError(
+                    "`backbone` must have `pooled_output=False`: tasks that need a pooler have "
+                    f"their own. Received: backbone={value} with pooled_output=True"
+                )
+            # Must run before the constructor creates the first variable.
+            add_layout(self.sharding_layout)
+        if name == "preprocessor":
             is_right = value is None or isinstance(value, keras_hub.models.Preprocessor)
             check_in("preprocessor", value, is_right, "a preprocessor or None")
             # Keras must not track the preprocessor: `quantize` would need its layers to be built.
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, "_preprocessor", value)
+            self.set_up_preprocessor()
         else:
             super().__setattr__(name, value)
 
@@ -230,10 +228,24 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         """Returns the functions that a SavedModel serves, by signature name."""
         return {"serving_default": self.serving_function(**kwargs)}
 
+    def preprocessor_settings(self) -> dict:
+        """Returns the preprocessor attributes that depend on the model, such as its labels.
+
+        A constructor sets what this method reads before the preprocessor.
+        """
+        return {}
+
+    def set_up_preprocessor(self) -> None:
+        """Gives the preprocessor, if there is one, its `preprocessor_settings`."""
+        if self.preprocessor is not None:
+            for name, value in self.preprocessor_settings().items():
+                setattr(self.preprocessor, name, value)
+
     def check_preprocessor(self) -> None:
         """Raises a `ValueError` if strings cannot become inputs of the model."""
         if self.preprocessor is None:
             raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
+        self.set_up_preprocessor()  # It may have been set up for another model since.
         longest = self.backbone.max_sequence_length
         if self.preprocessor.sequence_length > longest:
             raise ValueError(

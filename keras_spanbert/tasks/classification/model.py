@@ -133,6 +133,10 @@ class SpanBertTextClassifier(ClassifierTask):
                 f"`class_names` must have `num_classes` names, {num_classes}. Received: "
                 f"{len(names)}, {class_names!r:.80}"
             )
+        # The preprocessor and Keras's constructor read these.
+        self.num_classes = int(num_classes)
+        self.multi_label = bool(multi_label)
+        self.class_names = names or [str(i) for i in range(num_classes)]
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -143,10 +147,6 @@ class SpanBertTextClassifier(ClassifierTask):
         # === Functional Model ===
         pooled = self.pooler(backbone(backbone.input)[:, 0, :])
         logits = self.classifier(self.output_dropout(pooled))
-        # Keras's constructor, which compiles, and the preprocessor's labels read these.
-        self.num_classes = int(num_classes)
-        self.multi_label = bool(multi_label)
-        self.class_names = names or [str(i) for i in range(num_classes)]
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
 
         # === Config ===

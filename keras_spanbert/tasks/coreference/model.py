@@ -275,13 +275,13 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         config = {name: values[name] for name in DEFAULTS}
         check_arguments(**config)
         config["genres"] = tuple(genres)
+        self.backbone = backbone
         longest = backbone.max_sequence_length
         rule = f"at most the backbone's {longest}"
         check_in("max_segment_len", max_segment_len, max_segment_len <= longest, rule)
         if use_metadata and not config["genres"]:
             raise ValueError("`genres` must have at least one with `use_metadata`. Received: none")
         # === Layers ===
-        self.backbone = backbone
         self.preprocessor = preprocessor
         if preprocessor is not None:
             check_shared(config, preprocessor)

@@ -145,6 +145,7 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         nsp_weight: float = 1.0,
         **kwargs,
     ):
+        self.backbone = backbone
         vocabulary_size = getattr(preprocessor, "tokenizer", None) and (
             len(preprocessor.tokenizer.vocabulary or [])
         )
@@ -157,7 +158,6 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         check_range("[0, inf)", sbo_weight=sbo_weight, nsp_weight=nsp_weight)
         check_flags(span_boundary=span_boundary, next_sentence=next_sentence)
         # === Layers ===
-        self.backbone = backbone
         self.preprocessor = preprocessor
         self.mlm_head = MaskedLMHead(
             token_embedding=backbone.token_embedding,

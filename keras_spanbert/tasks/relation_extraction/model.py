@@ -115,7 +115,8 @@ class SpanBertRelationExtractor(ClassifierTask):
     best_score = "f1"
 
     def __init__(self, backbone, relations, preprocessor=None, dropout: float = 0.1, **kwargs):
-        relations = check_names("relations", relations)
+        # The preprocessor gets them.
+        self.relations = relations = check_names("relations", relations)
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -126,7 +127,6 @@ class SpanBertRelationExtractor(ClassifierTask):
         # === Functional Model ===
         pooled = self.pooler(backbone(backbone.input)[:, 0, :])
         logits = self.classifier(self.output_dropout(pooled))
-        self.relations = relations  # Keras's constructor reads it.
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
 
         # === Config ===

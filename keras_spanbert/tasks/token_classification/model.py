@@ -82,16 +82,15 @@ class SpanBertTokenClassifier(ClassifierTask):
     scores = {"precision": "precision", "recall": "recall", "f1": "F1", "accuracy": "accuracy"}
 
     def __init__(self, backbone, labels, preprocessor=None, dropout: float = 0.1, **kwargs):
+        self.labels = labels = check_names("labels", labels)  # The preprocessor gets them.
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        labels = check_names("labels", labels)
         self.output_dropout = dropout_layer(backbone, dropout)
         self.classifier = dense_layer(backbone, len(labels), "classifier")
 
         # === Functional Model ===
         logits = self.classifier(self.output_dropout(backbone(backbone.input)))
-        self.labels = labels  # Keras's constructor reads it.
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
 
         # === Config ===
