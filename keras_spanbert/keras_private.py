@@ -210,7 +210,7 @@ def _call_as_usual(layer, *args, training, **kwargs):
 
 
 _DIRECT = {  # Classes whose `call` is enough.
-    *(keras.layers.Add, keras.layers.Dense, keras.layers.Dropout, keras.layers.Embedding),
+    *(keras.layers.Dense, keras.layers.Dropout, keras.layers.Embedding),
     *(keras.layers.LayerNormalization, keras.layers.ReversibleEmbedding),
     keras_hub.layers.PositionEmbedding,
 }

@@ -206,7 +206,6 @@ INVALID = [
     (ks.SpanBertTextClassifier, {"num_classes": 3, "class_names": ["a", "b"]},
      "have `num_classes`"),
     (ks.SpanBertTextClassifier, {"num_classes": None, "class_names": ["a"]}, NO_RULE),
-    (ks.SpanBertTextClassifier, {"num_classes": 1, "class_names": ["a"]}, NO_RULE),
     (ANSWERER.answer, {"top_k": 0}, "`top_k` must be at least 1. Received: top_k=0"),
     (ANSWERER.answer, {"questions": "who"}, r"both a list of strings. Received: .*'who', contexts"),
     (PRETRAINER.fit, {"x": "text"}, "at least one row .* Received: x='text', of type str"),

@@ -77,6 +77,7 @@ class KerasModel(FromPreset):
         super().__init__(*args, **kwargs)
         order_layers(self)
         resolve_policies(self)
+        self.input_spec = None  # `call` takes the inputs by name. Optional ones can be missing.
         if keras.backend.backend() == "torch":
             import torch
 
@@ -87,22 +88,14 @@ class KerasModel(FromPreset):
                 if isinstance(value, torch.nn.ParameterDict):
                     torch.nn.Module.__setattr__(self, name, value)
 
-    def __call__(self, inputs, *args, **kwargs):
-        return super().__call__(self._named_inputs(inputs), *args, **kwargs)
-
     def call(self, inputs, training=None, mask=None, **kwargs):
-        # JAX train steps call this method directly.
-        inputs = self._named_inputs(inputs)
+        # Keras reads a dict in the order of its keys, so an extra key would shift the inputs.
+        if isinstance(inputs, dict) and isinstance(self.input, dict):
+            inputs = {name: inputs.get(name) for name in self.input}
         has_masks = mask is not None and any(m is not None for m in keras.tree.flatten(mask))
         if keras.backend.backend() == "torch" and not has_masks and not kwargs:
             return call_layers(self, inputs, training)
         return super().call(inputs, training=training, mask=mask, **kwargs)
-
-    def _named_inputs(self, inputs):
-        # Keras reads a dict in the order of its keys, so an extra key would shift the inputs.
-        if not isinstance(inputs, dict) or not isinstance(self.input, dict):
-            return inputs
-        return {name: inputs.get(name) for name in self.input}
 
     def save_weights(self, filepath, overwrite: bool = True, max_shard_size=None) -> None:
         """Saves the weights: see `keras.Model.save_weights`. After an error, old files remain."""

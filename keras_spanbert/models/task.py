@@ -375,17 +375,14 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
     # TensorFlow and JAX have steps and metrics for several devices.
     if keras.backend.backend() == "torch":
 
-        def __call__(self, inputs, *args, **kwargs):
-            if kwargs.get("training") and distribution.num_torch_processes() > 1:
-                tensors = keras.tree.flatten(inputs)
-                if not any(isinstance(x, keras.KerasTensor) for x in tensors):
-                    # Kept in a list, because a module that contains itself cannot be traversed.
-                    module = self.__dict__.get("_ddp")
-                    if module is None:
-                        module = [distribution.wrap_in_ddp(self, super().__call__)]
-                        object.__setattr__(self, "_ddp", module)
-                    return module[0](inputs, *args, **kwargs)
-            return super().__call__(inputs, *args, **kwargs)
+        def call(self, inputs, training=None, mask=None, **kwargs):
+            call = super().call
+            if training and distribution.num_torch_processes() > 1:
+                # Kept in a list, because a module that contains itself cannot be traversed.
+                module = self.__dict__.get("_ddp") or [distribution.wrap_in_ddp(self, call)]
+                object.__setattr__(self, "_ddp", module)
+                (call,) = module
+            return call(inputs, training=training, mask=mask, **kwargs)
 
         def train_step(self, *args):
             step = TorchStep.of(self, self.__dict__.get("_torch_step"), self._compiles_steps)

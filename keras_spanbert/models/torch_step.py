@@ -70,9 +70,7 @@ class TorchStep:
         import torch
 
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        # With several processes, the model's `__call__` averages the gradients.
-        call = call_directly if num_torch_processes() == 1 else type(model).__call__
-        y_pred = call(model, x, training=True)
+        y_pred = call_directly(model, x, training=True)
         for parameter in self._parameters:
             parameter.grad = None
         loss = self._parts.compute_loss(model, x, y, y_pred, sample_weight)

@@ -60,15 +60,14 @@ class SpanBertTextClassifier(ClassifierTask):
         num_classes: int. Number C of classes. 1 means regression, unless
             `multi_label`. Can be left out if `class_names` is given.
         preprocessor: `SpanBertTextClassifierPreprocessor`. Defaults to `None`.
-        class_names: list of C strings, `None` for a regression. Defaults to `None`:
-            `"0"`, `"1"`, ...
+        class_names: list of C strings. Defaults to `None`: `"0"`, `"1"`, ...
         dropout: float. Rate before the last layer. Defaults to `0.1`.
         multi_label: bool. Whether a text can have any number of classes, each with
             its own probability. Defaults to `False`: a text has one class.
 
     Raises:
         ValueError: if the numbers of names and classes differ, `class_names` has
-            one name without `multi_label`, or a value is out of range.
+            one name without `multi_label` or `num_classes=1`, or a value is out of range.
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, L]` to logits
@@ -124,10 +123,10 @@ class SpanBertTextClassifier(ClassifierTask):
         **kwargs,
     ):
         names = None if class_names is None else check_names("class_names", class_names)
+        check_flags(multi_label=multi_label)
+        _check_is_classification(names, num_classes, multi_label)
         num_classes = len(names or ()) if num_classes is None else num_classes
         check_counts(num_classes=num_classes)
-        check_flags(multi_label=multi_label)
-        _check_is_classification(names, multi_label)
         if names and len(names) != num_classes:
             raise ValueError(
                 f"`class_names` must have `num_classes` names, {num_classes}. Received: "
@@ -177,19 +176,9 @@ class SpanBertTextClassifier(ClassifierTask):
         return {**arguments, "num_classes": count, "multi_label": kind == _MULTI_LABEL}
 
     @classmethod
-    def from_config(cls, config):
-        names = config.get("class_names")
-        if config.get("num_classes") != 1 or config.get("multi_label") or not names:
-            return super().from_config(config)
-        # In settings of other libraries, the number of a regression has a name.
-        task = super().from_config({**config, "class_names": None})
-        task.class_names = list(names)
-        return task
-
-    @classmethod
     def from_source(cls, source, load_weights: bool = True, **given):
         is_multi_label = source.arguments_of(cls, **given).get("multi_label")
-        _check_is_classification(given.get("class_names"), is_multi_label)
+        _check_is_classification(given.get("class_names"), given.get("num_classes"), is_multi_label)
         return super().from_source(source, load_weights, **given)
 
     @classmethod
@@ -412,9 +401,11 @@ class SpanBertTextClassifier(ClassifierTask):
             )
 
 
-def _check_is_classification(class_names, multi_label):
-    if class_names is not None and len(class_names) == 1 and not multi_label:
+def _check_is_classification(class_names, num_classes, multi_label):
+    has_one = class_names is not None and len(class_names) == 1
+    # In settings of other libraries, the number of a regression has a name.
+    if has_one and num_classes != 1 and not multi_label:
         raise ValueError(
-            "`class_names` must have at least two names. num_classes=1 without names makes a "
-            f"regression. Received: class_names={class_names!r:.80}"
+            "`class_names` must have at least two names. num_classes=1 makes a regression. "
+            f"Received: class_names={class_names!r:.80}"
         )
