@@ -41,10 +41,11 @@ def test_tasks_answer_and_evaluate(name, tmp_path):
         lambda: getattr(model, task.ask)(*task.columns),
         lambda: getattr(model, task.ask)(*(column[1] for column in task.columns)),
         lambda: model.predict(x, batch_size=4, verbose=0),
-        lambda: model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True)["loss"],
         lambda: model.save_weights(tmp_path / "model.weights.h5"),
         lambda: model.untrained_heads(),
     ]
+    if keras.backend.backend() == "jax":  # Elsewhere, threads would share the metrics.
+        calls.append(lambda: model.evaluate(x, y, 4, verbose=0, return_dict=True)["loss"])
     if examples is not None:
         calls.append(lambda: getattr(model, task.evaluate)(examples))
     check_in_threads(*calls)
