@@ -6,7 +6,6 @@ A batch is `x`, `(x, y)` or `(x, y, sample_weight)`, as in Keras. A model takes 
 
 import collections.abc
 import copy
-from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -89,6 +88,7 @@ class StringInputs:
 
     # Classes of the callbacks that `fit` adds, unless it is called on arrays.
     string_callbacks: tuple = ()
+    _steps_so_far = 0  # If the steps of all calls of `fit` are counted.
 
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
@@ -105,13 +105,12 @@ class StringInputs:
         self.check_preprocessor()
         return keras.utils.unpack_x_y_sample_weight(self.preprocessor.call(x, y, sample_weight))
 
-    def start_preprocessing(self, is_training: bool) -> Callable:
-        """Returns the function that converts the batches of one pass over the data.
+    def preprocess_batch(self, x, y, sample_weight, number: int, is_training: bool) -> tuple:
+        """Converts the strings of a batch of a `PyDataset` to arrays, as `preprocess` does.
 
-        It takes the batch's number, x, y and sample weight, and returns arrays as `preprocess`
-        does.
+        `number` is the batch's place in an evaluation, or in all training.
         """
-        return lambda number, x, y, sample_weight: self.preprocess(x, y, sample_weight)
+        return self.preprocess(x, y, sample_weight)
 
     def preprocess_dataset(self, dataset, is_training: bool):
         """Returns a `tf.data.Dataset` that converts batches of strings to arrays."""
@@ -204,35 +203,14 @@ class StringInputs:
             mapped = self.preprocess_dataset(stream, is_training)
             _check_labels(unpack(mapped.element_spec)[1], needs_labels)
             return mapped
-
-        def start():
-            preprocess = self.start_preprocessing(is_training)
-
-            def convert(number, batch):
-                x, y, sample_weight = map(to_lists, unpack(batch))
-                if kind_of(x) == "arrays":
-                    if needs_labels:
-                        check_label_arrays(self, x, y, sample_weight)
-                else:
-                    arrays = preprocess(number, x, y, sample_weight)
-                    _check_labels(arrays[1], needs_labels)
-                    x, y, sample_weight = keras.tree.map_structure(
-                        lambda array: None if array is None else keras.ops.convert_to_numpy(array),
-                        arrays,
-                    )
-                given = [value for value in (x, y, sample_weight) if value is not None]
-                return tuple(given) if sample_weight is None else (x, y, sample_weight)
-
-            return convert
-
         if isinstance(stream, _PyDataset):
             return stream  # Keras's `fit` evaluates the validation data that it was given.
         if kind_of(stream[0]) != "arrays":
-            return _PyDataset(stream, start)
+            return _PyDataset(self, stream, is_training, needs_labels)
         if stream.use_multiprocessing:  # Its processes cannot check labels.
             return stream
         settings = {name: getattr(stream, name) for name in ["workers", "max_queue_size"]}
-        return _PyDataset(stream, start, **settings)
+        return _PyDataset(self, stream, is_training, needs_labels, **settings)
 
     @accepts_datasets
     def fit(
@@ -548,26 +526,44 @@ def _checked(stream):
 
 
 class _PyDataset(keras.utils.PyDataset):
-    """The batches of another `PyDataset`, preprocessed in the thread of the training loop."""
+    """The batches of another `PyDataset`, converted to arrays and checked.
+
+    Strings are preprocessed in the thread of the training loop.
+    """
 
     # Keras's threads would fetch batches before `on_epoch_begin` and skip the batch that Keras used
     # to build the model. Its processes do not work with libraries that have their own threads.
-    def __init__(self, source, start, **kwargs):
+    def __init__(self, task, source, is_training, needs_labels, **kwargs):
         super().__init__(**kwargs)
+        self._task = task
         self._source = source
-        self._start = start
-        self._preprocess = start()
+        self._is_training = is_training
+        self._needs_labels = needs_labels
+        self._first = task._steps_so_far if is_training else 0
 
     @property
     def num_batches(self):
         return self._source.num_batches
 
     def __getitem__(self, index):
-        return self._preprocess(index, self._source[index])
+        x, y, sample_weight = map(to_lists, unpack(self._source[index]))
+        if kind_of(x) == "arrays":
+            if self._needs_labels:
+                check_label_arrays(self._task, x, y, sample_weight)
+        else:
+            arrays = self._task.preprocess_batch(
+                x, y, sample_weight, self._first + index, self._is_training
+            )
+            _check_labels(arrays[1], self._needs_labels)
+            x, y, sample_weight = keras.tree.map_structure(
+                lambda array: None if array is None else keras.ops.convert_to_numpy(array), arrays
+            )
+        given = [value for value in (x, y, sample_weight) if value is not None]
+        return tuple(given) if sample_weight is None else (x, y, sample_weight)
 
     def on_epoch_begin(self):
         self._source.on_epoch_begin()
-        self._preprocess = self._start()
+        self._first = self._task._steps_so_far if self._is_training else 0
 
     def on_epoch_end(self):
         self._source.on_epoch_end()

@@ -1,7 +1,5 @@
 """Converts strings to masked batches, with new masks in each epoch of `fit`."""
 
-from collections.abc import Callable
-
 import keras
 import numpy as np
 
@@ -48,15 +46,10 @@ class MaskedStringInputs:
         self.check_preprocessor()
         return self.preprocessor.call(as_strings("x", x), y, sample_weight, seed=seed)
 
-    def start_preprocessing(self, is_training: bool) -> Callable:
-        first = self._steps_so_far if is_training else 0
-
-        def mask(number, x, y, sample_weight):
-            self.check_preprocessor()
-            seed = self.preprocessor.masking.base_seed if is_training else EVALUATION_SEED
-            return self.preprocess(x, y, sample_weight, seed=(seed, first + number))
-
-        return mask
+    def preprocess_batch(self, x, y, sample_weight, number: int, is_training: bool) -> tuple:
+        self.check_preprocessor()
+        seed = self.preprocessor.masking.base_seed if is_training else EVALUATION_SEED
+        return self.preprocess(x, y, sample_weight, seed=(seed, number))
 
     def preprocess_rows(
         self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True

@@ -204,7 +204,6 @@ class SpanBertPretrainer(MaskedStringInputs, SpanBertTask):
         # === Config ===
         self.max_span_tokens = max_span_tokens
         self.position_dim = position_dim
-        self._steps_so_far = 0
 
     @property
     def objectives(self) -> tuple[str, ...]:
