@@ -65,6 +65,8 @@ class ClassifierTask(SpanBertTask):
 
     tensor_groups = (POOLER, CLASSIFIER)
     names_argument: str | None = None
+    # The arguments that define the labels, if there are others than `names_argument`.
+    labels_arguments: tuple[str, ...] = ()
     # Whether each row has one class, which may have a weight in `fit`.
     has_class_weights = True
 
@@ -95,7 +97,7 @@ class ClassifierTask(SpanBertTask):
         load = functools.partial(super().from_source, source, load_weights)
         if cls.names_argument is None:
             return load(**given)
-        of_labels, own = cls.labels_arguments(), source.arguments_of(cls)
+        of_labels, own = cls.labels_arguments or (cls.names_argument,), source.arguments_of(cls)
         given = {n: v for n, v in given.items() if v is not None or n not in of_labels}
         known, wanted = cls.labels_of(own), cls.labels_of(given)
         if known is None and wanted is None:
@@ -127,11 +129,6 @@ class ClassifierTask(SpanBertTask):
             cls.__name__,
         )
         return other
-
-    @classmethod
-    def labels_arguments(cls) -> tuple[str, ...]:
-        """Returns the names of the arguments that define the labels."""
-        return (cls.names_argument,)
 
     @classmethod
     def head_kind(cls, arguments: dict) -> str:

@@ -99,6 +99,7 @@ class SpanBertTextClassifier(ClassifierTask):
     preprocessor_cls = SpanBertTextClassifierPreprocessor
     huggingface_class = "BertForSequenceClassification"
     names_argument = "class_names"
+    labels_arguments = ("num_classes", "class_names")
     config_names = ("num_classes", "class_names", "dropout", "multi_label")
     scores = {
         "score": "score",
@@ -186,10 +187,6 @@ class SpanBertTextClassifier(ClassifierTask):
         names = super().labels_of(arguments)
         count = arguments.get("num_classes")
         return [str(i) for i in range(count)] if names is None and count else names
-
-    @classmethod
-    def labels_arguments(cls) -> tuple[str, ...]:
-        return ("num_classes", "class_names")
 
     @classmethod
     def head_kind(cls, arguments: dict) -> str:
