@@ -245,7 +245,7 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         """Raises a `ValueError` if strings cannot become inputs of the model."""
         if self.preprocessor is None:
             raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
-        self.set_up_preprocessor()  # It may have been set up for another model since.
+        self.set_up_preprocessor()  # As in `get_config`.
         longest = self.backbone.max_sequence_length
         if self.preprocessor.sequence_length > longest:
             raise ValueError(
@@ -394,6 +394,7 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
                 return super().get_metrics_result()
 
     def get_config(self):
+        self.set_up_preprocessor()  # It may have been set up for another model since.
         config = super().get_config()
         # The layers of the heads take their policies from the backbone's policy map, by path.
         policy = policy_with_quantization(self, self.backbone.dtype_policy)
