@@ -65,7 +65,7 @@ def unpack(batch) -> tuple:
     if not isinstance(batch, (list, tuple)) or all(isinstance(row, str) for row in batch):
         return batch, None, None
     if isinstance(batch, list) and is_examples(batch):
-        if _are_rows(batch):
+        if "token_ids" not in batch[0] and set.intersection(*map(set, batch)):
             return batch, None, None
         if len(batch) > 1:
             raise ValueError(
@@ -73,10 +73,6 @@ def unpack(batch) -> tuple:
                 f"in common. Received: {batch!r:.200}"
             )
     return keras.utils.unpack_x_y_sample_weight(batch)
-
-
-def _are_rows(dicts):
-    return "token_ids" not in dicts[0] and bool(set.intersection(*map(set, dicts)))
 
 
 class StringInputs:
