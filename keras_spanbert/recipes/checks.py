@@ -5,7 +5,7 @@ import os
 import shlex
 from fractions import Fraction
 
-from keras_spanbert import stores
+from keras_spanbert import files, stores
 from keras_spanbert.optional import check_backend, check_installed
 from keras_spanbert.recipes.flags import FLAGS, own_flags, set_flags
 from keras_spanbert.recipes.recipe import NAMES, find_recipe, groups
@@ -59,16 +59,29 @@ def check() -> None:
         check_steps(FLAGS.steps)
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
     found = stores.kind(FLAGS.preset) if FLAGS.preset and not is_handle else "file"
-    if found != "file":
-        if found != "directory":
-            raise ValueError(
-                "`--preset` must be a preset or a checkpoint. Received: "
-                f"{format_flags('preset')}, which does not exist"
-            )
+    if found not in ("file", "directory"):
+        raise ValueError(
+            "`--preset` must be a preset or a checkpoint. Received: "
+            f"{format_flags('preset')}, which does not exist"
+        )
+    config = stores.join(FLAGS.preset, "config.json") if found == "directory" else ""
+    if FLAGS["sequence_length"].present and config and stores.kind(config) == "file":
+        longest = _longest(files.read_json(config))
+        if longest is not None:
+            check_length(longest)
     find_recipe(FLAGS.task).check()
     _check_groups()
     if FLAGS.preset:  # It keeps its own settings.
         set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
+
+
+def _longest(config):
+    """Returns the number of positions in the `config.json` of a preset or of `transformers`."""
+    # Other checkpoints are checked when the model is built.
+    arguments = config.get("config", config)
+    names = ("max_sequence_length", "max_position_embeddings")
+    found = [arguments.get(name) for name in names] if isinstance(arguments, dict) else []
+    return next((value for value in found if type(value) is int), None)
 
 
 # === Flags without effect ===

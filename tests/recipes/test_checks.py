@@ -214,7 +214,7 @@ def test_untrained_head_is_not_evaluated(encoder, tmp_path, capsys):
 
 
 def test_rows_longer_than_the_preset_allows_are_refused(encoder, tmp_path, capsys):
-    (tmp_path / "a.csv").write_text("text,label\nred,a\nblue,b\n")
+    (tmp_path / "a.csv").write_text("no table, which would be noticed when it is read")
     flags = [
         "--task=classification", f"--preset={encoder}", f"--train_data={tmp_path / 'a.csv'}",
         "--sequence_length=17", f"--output={tmp_path / 'out'}",
