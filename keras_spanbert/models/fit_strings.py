@@ -84,7 +84,7 @@ class StringInputs:
 
     # Classes of the callbacks that `fit` adds, unless it is called on arrays.
     string_callbacks: tuple = ()
-    _steps_so_far = 0  # If the steps of all calls of `fit` are counted.
+    steps_so_far = 0  # If the steps of all calls of `fit` are counted.
 
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
@@ -535,7 +535,7 @@ class _PyDataset(keras.utils.PyDataset):
         self._source = source
         self._is_training = is_training
         self._needs_labels = needs_labels
-        self._first = task._steps_so_far if is_training else 0
+        self._first = task.steps_so_far if is_training else 0
 
     @property
     def num_batches(self):
@@ -559,7 +559,7 @@ class _PyDataset(keras.utils.PyDataset):
 
     def on_epoch_begin(self):
         self._source.on_epoch_begin()
-        self._first = self._task._steps_so_far if self._is_training else 0
+        self._first = self._task.steps_so_far if self._is_training else 0
 
     def on_epoch_end(self):
         self._source.on_epoch_end()

@@ -26,12 +26,12 @@ class CountSteps(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         updates = int(keras.ops.convert_to_numpy(optimizer.iterations))
         steps = updates * (optimizer.gradient_accumulation_steps or 1)
-        self._trained._steps_so_far = max(self._trained._steps_so_far, steps)
+        self._trained.steps_so_far = max(self._trained.steps_so_far, steps)
         self._batches = 0
 
     def on_train_batch_end(self, batch, logs=None):
         # With `steps_per_execution`, Keras calls this once for several batches.
-        self._trained._steps_so_far += batch + 1 - self._batches
+        self._trained.steps_so_far += batch + 1 - self._batches
         self._batches = batch + 1
 
 
@@ -103,7 +103,7 @@ class MaskedStringInputs:
         first_step = tf.data.Dataset.from_tensors(np.int64(0))
         if is_training:
             first_step = first_step.map(
-                lambda _: tf.numpy_function(lambda: np.int64(self._steps_so_far), [], tf.int64)
+                lambda _: tf.numpy_function(lambda: np.int64(self.steps_so_far), [], tf.int64)
             )
         steps = first_step.flat_map(
             lambda first: dataset.enumerate(first).map(

@@ -42,7 +42,7 @@ def expected(model):
 
 def fit(model, *args, **kwargs):
     """Returns the history of the first steps."""
-    model._steps_so_far = 0
+    model.steps_so_far = 0
     model.optimizer.iterations.assign(0)
     return model.fit(*args, verbose=0, **kwargs).history
 
@@ -131,5 +131,5 @@ def test_accumulated_gradients_do_not_change_the_masks_of_a_batch():
     texts = ["the of and to in a is that"] * 4
     for epochs in [1, 2]:
         model.fit(texts, batch_size=1, epochs=epochs, verbose=0)
-    assert model._steps_so_far == 12
+    assert model.steps_so_far == 12
     assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == 6
