@@ -191,7 +191,7 @@ class TargetLossModel:
 
     def count_targets(self, x=None, y=None, sample_weight=None) -> None:
         """Counts the targets per row: see `divides_by_rows`. Without data, forgets their number."""
-        if self.divides_by_rows and self.compiled:
+        if self.divides_by_rows and isinstance(self._compile_loss, TargetLosses):
             rate = 0.0
             if sample_weight is not None:
                 weights = ops.convert_to_numpy(sample_weight)

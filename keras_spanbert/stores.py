@@ -158,7 +158,19 @@ def find(pattern: str) -> Iterator[str]:
 def remove(path: str) -> None:
     """Removes a file or folder if it exists."""
     with contextlib.suppress(FileNotFoundError), file_system(path) as (fs, key):
-        fs.rm(key, recursive=True)
+        # In stores, `rm` takes globs.
+        fs.rm(glob.escape(key) if is_store(path) else key, recursive=True)
+
+
+def rename(folder: str, new: str) -> None:
+    """Renames a folder. In a store, its objects are copied, then removed."""
+    if not is_store(folder):
+        os.rename(folder, new)
+        return
+    for name in names(folder):
+        with file_system(join(folder, name)) as (fs, key), file_system(join(new, name)) as (_, to):
+            fs.cp_file(key, to)
+    remove(folder)
 
 
 # === Copying from and to stores ===

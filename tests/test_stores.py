@@ -274,6 +274,32 @@ def newest(url):
     return path, state["step"]
 
 
+@pytest.mark.parametrize("place", ["bucket", "broken", "memory"])
+def test_damaged_checkpoint_is_set_aside(place, request, caplog):
+    root = "memory://a_bucket/[1]" if place == "memory" else request.getfixturevalue(place)
+    folder = CheckpointFolder(f"{root}/checkpoints", keep=2)
+    for step in [3, 5]:
+        write(folder, step)
+    put(f"{root}/checkpoints/step-5/SHA256SUMS", b"\xff")
+    assert newest(f"{root}/checkpoints")[1] == 3
+    assert "step-5 is damaged" in caplog.text
+    assert stores.entries(f"{root}/checkpoints") == ["step-3", "step-5.damaged"]
+    write(folder, 5)  # The same step can be written again.
+    put(f"{root}/checkpoints/step-5/state.json", '{"version": 2, "step": 4}')
+    assert newest(f"{root}/checkpoints")[1] == 3
+    assert stores.entries(f"{root}/checkpoints")[1:] == ["step-5.damaged", "step-5.damaged-2"]
+
+
+@pytest.mark.parametrize("place", ["bucket", "memory"])
+def test_names_are_no_globs_when_objects_are_removed(place, request):
+    root = "memory://names" if place == "memory" else request.getfixturevalue(place)
+    for name in ["a1/x", "a[1]/x", "a[1]/y", "b*", "bc"]:
+        put(f"{root}/{name}", "text")
+    stores.remove(f"{root}/a[1]")
+    stores.remove(f"{root}/b*")
+    assert sorted(stores.names(root)) == ["a1/x", "bc"]
+
+
 def test_newest_complete_checkpoints_are_kept(broken, store):
     folder = CheckpointFolder(f"{broken}/checkpoints", keep=2)
     assert folder.read_newest() is None and folder.last_good() == "no checkpoint yet"

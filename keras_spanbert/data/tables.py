@@ -14,7 +14,7 @@ from keras_spanbert.files import ending
 
 # The endings of files, with the delimiter of cells, `None` for JSON lines.
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": None, ".jsonlines": None}
-ENDINGS = tuple(f"{kind}{gz}" for kind in _KINDS for gz in ["", ".gz"])
+ENDINGS = tuple(_KINDS)
 _HINT = " (an argument, or a flag such as --text_column, can give another name)"
 _QUOTED = "If the program that wrote the table quoted its cells, use quoted=True (--quoted_tsv)"
 # Lists of strings as pandas writes them, and any list in brackets.

@@ -114,7 +114,7 @@ def scatter_add(xp, x, indices, values):
     added = tf.math.unsorted_segment_sum(
         tf.reshape(values, (-1,)), tf.reshape(indices, (-1,)), tf.size(x)
     )
-    return x + tf.reshape(added, (-1, x.shape[1]))
+    return x + tf.reshape(added, tf.shape(x))
 
 
 def scatter_min(xp, x, indices, values):

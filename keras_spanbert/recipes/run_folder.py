@@ -57,7 +57,8 @@ class RunFolder:
             found = stores.names(self.path)
             changed = [name for name, tag in found.items() if self._sent.get(name) != tag]
             changed = [name for name in changed if files.PARTIAL not in name]
-            stores.upload(self.path, self._output, changed)
+            if changed:
+                stores.upload(self.path, self._output, changed)
             self._sent = found
 
 

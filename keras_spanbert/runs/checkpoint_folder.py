@@ -103,8 +103,7 @@ class CheckpointFolder:
                 while stores.kind(path + added):
                     number += 1
                     added = f".damaged-{number}"
-                with stores.file_system(path) as (fs, key):
-                    fs.mv(key, key + added, recursive=True)
+                stores.rename(path, path + added)
                 logging.getLogger("keras_spanbert").warning(
                     "Checkpoint %s is damaged (%s) and was set aside", path, error
                 )

@@ -94,6 +94,10 @@ CASES = {
     "relations without types": (RELATIONS, {"mode": "text"}, PLACED, [1, 0, 1, 0, 1, 0]),
     "words": (WORD, {"doc_stride": 3, **TAGGED}, {"words": WORD_LISTS}, TAGS),
     "padded words": (WORD, TAGGED, {"words": padded(WORD_LISTS)}, padded(TAGS)),
+    "padded words with integers as names": (
+        WORD, {"label_names": ["1", "2"]}, {"words": padded(WORD_LISTS)},
+        padded([["2"] * len(words) for words in WORD_LISTS]),
+    ),
     "words with numbers": (WORD, {}, padded(WORD_LISTS), NUMBERED),
     "strings to tag": (WORD, {}, TEXTS, None),
 }  # fmt: skip
@@ -169,6 +173,15 @@ def test_single_row_equals_row_of_a_batch(case):
     x = forms[0][0]
     first = {name: column[0] for name, column in x.items()} if isinstance(x, dict) else x[0]
     check(preprocessor(first), {name: array[0] for name, array in expected[0].items()})
+
+
+def test_mapped_dataset_keeps_its_labels():
+    preprocessor, forms = build("pairs, classes by name")
+    dataset = tf.data.Dataset.from_tensor_slices(tuple(map(tensors, forms[1]))).batch(2)
+    mapped = dataset.map(preprocessor)
+    preprocessor.label_names = preprocessor.label_names[::-1]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Map it again"):
+        next(iter(mapped))
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

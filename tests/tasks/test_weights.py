@@ -269,6 +269,19 @@ def test_own_step_on_jax(name):
 
 
 @pytest.mark.once("torch")
+def test_stream_of_words_without_a_loss():
+    class Own(ks.SpanBertTokenClassifier):
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            return keras.ops.mean(y_pred**2)
+
+    model, (x, y, weights) = build("words")
+    other = Own(model.backbone, ["O", "B"], compile=False)
+    other.compile(keras.optimizers.SGD(0.0), loss=None)
+    history = other.fit(iter([(x, y, weights)]), steps_per_epoch=1, verbose=0).history
+    assert history["loss"][0] > 0
+
+
+@pytest.mark.once("torch")
 def test_class_weights_of_streams_are_refused_by_name():
     model = tiny_tasks.TASKS["texts"].build()
     with pytest.raises(ValueError, match="weight for each row.*Received: class_weight={'bad': 2"):

@@ -442,7 +442,8 @@ def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = Fals
     is_mention = (first <= last) & (is_single | ~is_alone)
 
     # === The same words, in the first of their clusters ===
-    place = distinct_numbers(xp, xp.asarray(first, dtype=np.int64) * (1 << 32) + last)
+    wide = [xp.asarray(place, dtype=np.int64) for place in (first, last)]
+    place = distinct_numbers(xp, wide[0] * (1 << 32) + wide[1])
     order = xp.where(is_mention, order, never)
     is_mention &= order == minimum(order, place)
     same = minimum(xp.where(is_mention, span, never), place)

@@ -295,7 +295,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         labels = self.word_labels(texts, y, words, places)
         windows = self.windows_of(words)
         is_label = windows["is_label"]
-        y = np.zeros(is_label.shape, labels.dtype)
+        y = np.zeros(is_label.shape, labels.dtype if labels.size else np.int32)
         y[is_label] = labels[windows["word"][is_label]]
         weights = is_label.astype(np.float32)
         if sample_weight is not None:
@@ -395,7 +395,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
                     f"words in text {i}"
                 )
             # An empty word is padding without tokens, so its label does not matter.
-            found += [label if word else 0 for word, label in zip(words, row)]
+            any_label = self.label_names[0] if self.label_names else 0
+            found += [label if word else any_label for word, label in zip(words, row)]
             places += [f"word {j} of text {i}" for j in range(len(words))]
         return as_labels(found, self.label_names, places.__getitem__)
 
