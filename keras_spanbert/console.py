@@ -17,7 +17,7 @@ class _Console(io.FileIO):
 
 
 def protect_output() -> None:
-    """Makes stdout and stderr escape what their encoding lacks, and go on without a reader."""
+    """Makes stdout and stderr escape what they cannot encode, and ignore that a reader has left."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -19,8 +19,8 @@ from keras_spanbert.distribution import mean_over_replicas
 def can_keep(value) -> bool:
     """Whether a variable can keep a value of a step.
 
-    Own steps for JAX, as in Keras's guide, differentiate `compute_loss` without a scope that
-    returns the variables. They report the loss that they give to the metrics, a mean over steps.
+    A custom train step on JAX, as in Keras's guide, differentiates `compute_loss` outside of a
+    scope, so variables would keep tracers. It updates the metric of the loss itself.
     """
     if keras.backend.backend() != "jax" or in_stateless_scope():
         return True

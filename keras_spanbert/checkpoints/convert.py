@@ -208,7 +208,7 @@ def convert(
     vocabulary: str | None = None,
     next_sentence: bool = False,
 ) -> str:
-    """Converts a checkpoint to a keras-hub preset, or a preset to Hugging Face.
+    """Converts a checkpoint to a keras-hub preset, or a preset to Hugging Face, with float weights.
 
     Args:
         source: string. A preset or checkpoint that `from_preset` accepts.
@@ -246,7 +246,8 @@ def convert(
                 f"{opened.name} must be a preset of one of {', '.join(classes)}. Received: "
                 f"{saved_as}"
             )
-        model = classes[saved_as].from_source(opened)
+        dtype = "float32" if opened.is_quantized else None  # Other libraries take float weights.
+        model = classes[saved_as].from_preset(opened.name, dtype=dtype)
         tokenizer = None
         if isinstance(model, SpanBertBackbone) and opened.has_vocabulary:
             tokenizer = SpanBertTokenizer.from_source(opened)

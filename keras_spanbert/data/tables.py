@@ -203,7 +203,7 @@ def check_not_printed(value, are_labels: bool = False) -> None:
 def label_of(is_needed, known=None, is_regression=False, separator=None, skipped=None) -> Callable:
     """Returns the function of a cell with a label, or with several if there is a separator.
 
-    It returns the label `skipped` as it is, and `None` for no label.
+    It returns the label `skipped` unchanged, and `None` for no label.
     """
 
     def one(value):

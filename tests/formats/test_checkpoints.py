@@ -455,6 +455,19 @@ def test_pooler_is_in_every_file(pooled, tmp_path):
         check(outputs(encoder, inputs()), expected[:1])
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+def test_weights_of_a_quantized_preset_are_converted_as_floats(loaded, tmp_path):
+    model = loaded("encoder")
+    model.save_to_preset(tmp_path / "plain")
+    model = ks.SpanBertBackbone.from_preset(tmp_path / "plain")
+    model.quantize("int8")
+    model.save_to_preset(tmp_path / "preset")
+    ks.SpanBertTokenizer(VOCABULARY).save_to_preset(tmp_path / "preset")
+    ks.checkpoints.convert(str(tmp_path / "preset"), str(tmp_path / "converted"))
+    expected = ks.SpanBertBackbone.from_preset(tmp_path / "preset", dtype="float32")
+    assert_same(ks.SpanBertBackbone.from_preset(tmp_path / "converted"), expected)
+
+
 @pytest.mark.parametrize("source", ["preset", "checkpoint"])
 def test_missing_pooler_is_initialized(loaded, source, tmp_path, caplog):
     plain = loaded("encoder")
