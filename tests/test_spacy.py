@@ -225,3 +225,18 @@ if __name__ == "__main__":
         timeout=400,
         env={**os.environ, "PYTHONPATH": root},
     )
+
+
+def test_failed_saving_keeps_the_old_model(nlp, tmp_path, monkeypatch):
+    def fail(tokenizer, path):
+        raise OSError("No space left")
+
+    nlp.to_disk(tmp_path / "pipeline")
+    folder = tmp_path / "pipeline" / "spanbert_coreference"
+    before = {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    monkeypatch.setattr(ks.SpanBertTokenizer, "save_assets", fail)
+    for name in ["pipeline", "other"]:
+        with pytest.raises(OSError, match="No space left"):
+            nlp.to_disk(tmp_path / name)
+    assert {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")} == before
+    assert not (tmp_path / "other" / "spanbert_coreference").exists()

@@ -916,3 +916,17 @@ def test_real_minilm_weights_agree_with_transformers(transformers):
     (found,) = outputs(ks.checkpoints.from_huggingface(folder), x)
     is_real = x["padding_mask"] == 1
     check([found[is_real]], [expected.numpy()[is_real]], 1e-4)
+
+
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("classes", "`num_classes` or `class_names`"),
+        ("relations", "`relations`"),
+        ("words", "`labels`"),
+    ],
+)
+def test_missing_heads_are_named(models, tmp_path, name, arguments):
+    folder = write(models("encoder"), tmp_path)
+    with pytest.raises(ValueError, match=f"{arguments} must be given.*no head.*classifier.weight"):
+        CASES[name].cls.from_preset(folder)

@@ -328,3 +328,17 @@ def test_a_loss_on_the_device_is_checked_before_the_evaluation(tmp_path, bad):
         callbacks.on_epoch_end(0)
     checkpoint.close()
     assert len(read) == 4 and not any(read) and not ended
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_non_finite_loss_stops_training(tmp_path, value):
+    x = X.copy()
+    stream = Batches((X, Y), BATCH_SIZE, seed=1)
+    row = stream.rows(4)[0][0]  # The first row of step 5.
+    x[row] = value
+    with pytest.raises(FloatingPointError) as error:
+        run(tmp_path, x=x)
+    assert "at step 5" in str(error.value) and f"{tmp_path}/step-3" in str(error.value)
+    with np.load(tmp_path / "bad-batch-step-5.npz") as batch:
+        np.testing.assert_array_equal(batch["x"][0], x[row])
+        np.testing.assert_array_equal(batch["y"], stream.batch(4)[1])

@@ -1,12 +1,48 @@
 """Rows of different lengths in the functions of a SavedModel."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_answerer
 
 from keras_spanbert.serving import saved_model
+from keras_spanbert.serving.saved_model import outputs_by_length, trim_padding, window_logits
 
 pytestmark = pytest.mark.once("tensorflow")
+ROWS = {
+    "token_ids": tf.constant([[4, 5, 6, 0], [7, 0, 0, 0], [8, 9, 0, 0]]),
+    "segment_ids": tf.zeros([3, 4], tf.int32),
+    "padding_mask": tf.constant([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0]]),
+}
+
+
+def sums_and_lengths(batch):
+    ids = batch["token_ids"]
+    length = tf.fill(tf.shape(ids)[:1], tf.shape(ids)[1])
+    return tf.stack([tf.reduce_sum(ids, axis=1), length], axis=1)
+
+
+def test_rows_of_similar_length_are_computed_together_and_keep_their_order():
+    found = outputs_by_length(sums_and_lengths, ROWS, [2], batch_size=2)
+    # The batches are the rows of 1 and 2 tokens, and the row of 3.
+    assert found.dtype == tf.float32 and found.numpy().tolist() == [[15, 3], [7, 2], [17, 2]]
+
+
+def test_logits_of_windows_are_at_their_tokens():
+    def model(inputs, training):
+        assert training is False
+        return tf.cast(inputs["token_ids"], tf.float16)
+
+    found = window_logits(model, ROWS, 2, lambda x: tf.stack([x, -x], axis=2)).numpy()
+    assert found.dtype == np.float32 and found.shape == (3, 4, 2)
+    assert found[0].tolist() == [[4, -4], [5, -5], [6, -6], [0, 0]]
+    assert found[1:, 0].tolist() == [[7, -7], [8, -8]]
+
+
+def test_columns_of_padding_alone_are_cut():
+    assert trim_padding(ROWS)["token_ids"].numpy().tolist() == [[4, 5, 6], [7, 0, 0], [8, 9, 0]]
+    empty = {name: tf.zeros_like(rows) for name, rows in ROWS.items()}
+    assert trim_padding(empty)["token_ids"].shape == [3, 1]
 
 
 def test_exported_answers_have_the_given_length(tmp_path, monkeypatch):

@@ -127,3 +127,9 @@ def test_labels_in_bilou_give_whole_entities(tmp_path):
 @pytest.mark.once
 def test_runs_show_the_f1_of_entities(trained):
     assert trained.describe({"loss": 1.0, "f1": 50.0, "accuracy": 90.0}) == "loss 1.000  F1 50.00"
+
+
+@pytest.mark.once
+def test_weights_of_classes_are_refused(trained):
+    with pytest.raises(ValueError, match="must be None for this .* Use `sample_weight`"):
+        trained.fit([["bob", "met"]], [["O", "O"]], class_weight={0: 2.0})
