@@ -163,3 +163,12 @@ def test_batches_need_no_tensorflow(arrays, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     x, _, weights = Batches(arrays, 8, 3, whole_epochs=True)[10]
     assert x["token_ids"].shape == (8, 64) and weights.sum() == 3.0
+
+
+def test_lengths_are_few(arrays):
+    """XLA compiles one program for each."""
+    batches = Batches(arrays, 8, 3, by_length=True)
+    lengths = {batches.batch(step)[0]["token_ids"].shape for step in range(33)}
+    assert lengths <= {(8, length) for length in [8, 12, 16, 24, 32, 48, 64]}
+    signature = batches.dataset().element_spec[0]["token_ids"]
+    assert signature.shape.as_list() == [8, None]
