@@ -7,7 +7,7 @@ head -n 3 examples/data/quiz_train.csv
 python train.py --task=multiple_choice --preset=saved_models/encoder-english \
   --train_data=examples/data/quiz_train.csv --eval_data=examples/data/quiz_dev.csv \
   --choice_columns=choice0,choice1,choice2 \
-  --epochs=6 --eval_every=15 --batch_size=6 --learning_rate=3e-4 --output=out/quiz
+  --epochs=10 --eval_every=25 --batch_size=6 --learning_rate=3e-4 --output=out/quiz
 
 # %% predict
 python train.py --task=multiple_choice --preset=out/quiz --choice_columns=choice0,choice1,choice2 \
