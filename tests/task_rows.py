@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable
 
-import keras
 import numpy as np
 
 try:
@@ -54,8 +53,3 @@ def by_name(rows, names):
 
 def evaluate(model, *args, **kwargs):
     return model.evaluate(*args, **{**QUIET, **kwargs}, return_dict=True)["loss"]
-
-
-def check_outputs(found, expected):
-    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)

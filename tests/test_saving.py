@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny_models
 import tiny_pretrainer
+from comparisons import assert_close
 from tiny_models import L, V, backbone
 
 import keras_spanbert as ks
@@ -64,12 +65,10 @@ def test_files_load(name, tmp_path):
         built.optimizer.iterations.assign(3)
     built.save(tmp_path / "model.keras")
     model = keras.models.load_model(tmp_path / "model.keras")
-    for ours, theirs in zip(outputs(built), outputs(model)):
-        np.testing.assert_allclose(theirs, ours, atol=1e-5)
+    assert_close(outputs(model), outputs(built), 1e-5)
     if built.compiled:
         assert model.optimizer.get_config() == built.optimizer.get_config()
-        for one, other in zip(built.optimizer.variables, model.optimizer.variables, strict=True):
-            np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
+        assert_close(model.optimizer.variables, built.optimizer.variables)
     if name == "user_model":
         (encoder,) = (x for x in model.layers if isinstance(x, ks.SpanBertBackbone))
         assert model.get_layer("sbo_head").token_embedding is encoder.token_embedding
@@ -91,8 +90,7 @@ def test_files_keep_the_objectives_of_pretraining(build, tmp_path):
         ks.SpanBertPretrainer.from_preset(tmp_path / "preset"),
     ]:
         assert (loaded.objectives, loaded.nsp_weight) == (model.objectives, model.nsp_weight)
-        for one, other in zip(outputs(model), outputs(loaded), strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert_close(outputs(loaded), outputs(model))
         config = loaded.preprocessor.get_config()
         assert config == {**expected, "tokenizer": config["tokenizer"]}
         loaded.check_preprocessor()
@@ -114,8 +112,7 @@ def test_span_masking_in_a_model_needs_tensorflow(tmp_path):
     x = np.full((2, L), 7)
     expected = model.predict(x, verbose=0)
     for copy in copies:
-        for name, value in copy.predict(x, verbose=0).items():
-            np.testing.assert_array_equal(value, expected[name])
+        assert_close(copy.predict(x, verbose=0), expected)
 
 
 @pytest.mark.once

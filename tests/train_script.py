@@ -10,10 +10,10 @@ import subprocess
 import sys
 
 import keras
-import numpy as np
 import pytest
 from absl import logging
 from absl.testing import flagsaver
+from comparisons import assert_close
 from forked import Forked
 
 import keras_spanbert as ks
@@ -90,8 +90,7 @@ def check_resumes(capsys, output, cls, flags, kept, steps):
         assert float(row["loss"]) == pytest.approx(float(before["loss"]), rel=1e-5)
         score = files.read_json(output / "metrics.json")["best_score"]
         assert float(row[score]) == float(before[score])
-    for array, before in zip(weights_again, weights, strict=True):
-        np.testing.assert_allclose(array, before, atol=1e-5)
+    assert_close(weights_again, weights, 1e-5)
 
 
 def check_flags_only(*arguments):

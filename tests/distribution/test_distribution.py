@@ -16,6 +16,7 @@ import time
 import keras
 import numpy as np
 import pytest
+from comparisons import assert_close
 from forked import Forked
 from train_script import run_in_process
 
@@ -117,8 +118,7 @@ def alone(texts, tmp_path_factory):
 def assert_equal(result, alone):
     for name, values in alone["history"].items():
         np.testing.assert_allclose(result["history"][name], values, atol=1e-4, err_msg=name)
-    for mine, theirs in zip(result["weights"], alone["weights"], strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+    assert_close(result["weights"], alone["weights"], 1e-4)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="see test_train_script_on_two_devices_equals_one")
@@ -185,8 +185,7 @@ def test_train_script_on_two_devices_equals_one(texts, tmp_path, monkeypatch):
         for name in ["loss", "mlm_accuracy", "sbo_cross_entropy", "val_loss"]:
             assert float(mine[name]) == pytest.approx(float(theirs[name]), abs=1e-4), name
     models = [ks.SpanBertPretrainer.from_preset(str(folder)) for folder in [both, one]]
-    for mine, theirs in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+    assert_close(*(model.get_weights() for model in models), 1e-4)
     assert models[0].fill("be [MASK] ce")[0][0]["text"]
 
 

@@ -35,6 +35,7 @@ from bert_checkpoints import (
     write_bin,
     write_google,
 )
+from comparisons import assert_close
 from safetensors.torch import load_file, save_file
 
 import keras_spanbert as ks
@@ -121,8 +122,7 @@ def change_config(folder, **changes):
 
 
 def check(found, expected, atol=5e-5):
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=atol)
+    assert_close(found, expected, atol)
 
 
 # === Every task, in both directions ===
@@ -408,8 +408,7 @@ def test_model_built_inside_a_layer_is_loaded(hf_folder, loaded):
     outer = Outer()
     outer.build(None)
     alone = loaded("pretraining").backbone
-    for mine, theirs in zip(outer.backbone.get_weights(), alone.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_close(outer.backbone.get_weights(), alone.get_weights())
 
 
 def test_given_backbone_keeps_its_weights(hf_folder):

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from comparisons import assert_close
 from keras import ops
 
 from keras_spanbert.layers.transformer_layer import TransformerLayer
@@ -84,8 +85,7 @@ def test_rematerialisation_gives_the_same_weights(dropout, dtype):
     assert max(np.abs(a - b).max() for a, b in zip(kept, layer.get_weights())) > 1e-3
     # The last bit of 16-bit gradients may differ.
     tolerance = 1e-6 if dtype == "float32" else 5e-5
-    for found, expected in zip(computed_again, kept):
-        np.testing.assert_allclose(found, expected, atol=tolerance)
+    assert_close(computed_again, kept, tolerance)
 
 
 def test_rematerialized_layer_drops_other_units_at_each_step():

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from comparisons import assert_close
 
 import keras_spanbert
 
@@ -37,8 +38,7 @@ def test_saved_model_logits_or_helpful_error(build, tmp_path):
     arrays = {name: np.ones((2, L), "int32") for name in NAMES}
     served = tf.saved_model.load(path)
     found = served.serve({name: tf.constant(array) for name, array in arrays.items()})
-    for ours, theirs in zip(keras.tree.flatten(model(arrays)), keras.tree.flatten(found)):
-        np.testing.assert_allclose(theirs, keras.ops.convert_to_numpy(ours), atol=1e-5)
+    assert_close(found, model(arrays), 1e-5)
 
 
 def test_other_formats_give_a_helpful_error(tmp_path):

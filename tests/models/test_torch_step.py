@@ -8,6 +8,7 @@ import pytest
 import tiny_models
 import tiny_pretrainer
 import tiny_tasks
+from comparisons import assert_close
 from torch_waits import count_waits
 
 import keras_spanbert as ks
@@ -71,10 +72,8 @@ def test_steps_equal_those_of_keras(name, monkeypatch):
     monkeypatch.setattr(TorchStep, "of", lambda *args: None)
     expected, expected_weights = train(name)
     assert history.keys() == expected.keys()
-    for key in history:
-        np.testing.assert_allclose(history[key], expected[key], rtol=1e-5)
-    for x, y in zip(weights, expected_weights):
-        np.testing.assert_allclose(x, y, atol=1e-6)
+    assert_close(history, expected, rtol=1e-5)
+    assert_close(weights, expected_weights, 1e-6)
 
 
 def test_layers_frozen_between_steps_are_not_trained():
@@ -86,8 +85,7 @@ def test_layers_frozen_between_steps_are_not_trained():
     frozen = [np.array(w) for w in model.backbone.get_weights()]
     head = model.head_layers().popitem()[1].get_weights()[0].copy()
     model.train_step(data)
-    for x, y in zip(model.backbone.get_weights(), frozen):
-        np.testing.assert_array_equal(x, y)
+    assert_close(model.backbone.get_weights(), frozen)
     assert (model.head_layers().popitem()[1].get_weights()[0] != head).any()
 
 
@@ -176,8 +174,7 @@ def test_compiled_steps_equal_others():
     assert counters["stats"]["unique_graphs"] == 1 and not torch_layers._failures
     expected, expected_weights = train("pretrain", jit_compile=False)
     np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
-    for x, y in zip(weights, expected_weights):
-        np.testing.assert_allclose(x, y, atol=1e-4)
+    assert_close(weights, expected_weights, 1e-4)
 
 
 def test_compiling_again_changes_the_metrics():

@@ -2,9 +2,8 @@
 
 import shutil
 
-import keras
-import numpy as np
 import pytest
+from comparisons import assert_close
 from small_runs import TASKS, start
 from train_script import run_and_capture, run_in_process
 
@@ -100,7 +99,4 @@ def test_predictions_and_export_use_the_best_model(task, tmp_path, monkeypatch):
     assert scores == [] and len(used) == 2
     best = cls.from_preset(str(tmp_path / "run"))
     for model in used:
-        for mine, theirs in zip(model.weights, best.weights, strict=True):
-            np.testing.assert_allclose(
-                keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=1e-6
-            )
+        assert_close(model.weights, best.weights, 1e-6)

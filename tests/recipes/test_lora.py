@@ -3,12 +3,9 @@
 import keras
 import numpy as np
 import pytest
+from comparisons import assert_close
 from small_runs import TASKS, start
-from train_script import (
-    check_resumes,
-    run_and_capture,
-    run_in_process,
-)
+from train_script import check_resumes, run_and_capture, run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -63,10 +60,7 @@ def test_question_answering_resumes_and_is_exported_without_lora(tmp_path, capsy
     run_in_process(*flags, f"--output={tmp_path / 'last'}", f"--export={tmp_path / 'served'}")
     (model,) = exported
     saved = cls.from_preset(str(tmp_path / "last"))
-    for mine, theirs in zip(model.weights, saved.weights, strict=True):
-        np.testing.assert_allclose(
-            keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=1e-6
-        )
+    assert_close(model.weights, saved.weights, 1e-6)
     assert changed_weights(encoder, saved) == {"query/kernel", "value/kernel"}
 
 

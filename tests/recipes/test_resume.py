@@ -4,8 +4,8 @@ import json
 import os
 
 import keras
-import numpy as np
 import pytest
+from comparisons import assert_close
 from processes import run_python
 from train_script import ROOT, check_fails, check_flags_only, run_in_process
 
@@ -102,10 +102,7 @@ def test_run_resumes_on_another_backend(preset_run, tmp_path):
     assert newest(tmp_path / "run") == 6
     run_in_process("--resume", f"--output={tmp_path / 'run'}")
     models = [ks.SpanBertPretrainer.from_preset(str(p)) for p in [uninterrupted, tmp_path / "run"]]
-    for mine, theirs in zip(*(model.weights for model in models), strict=True):
-        np.testing.assert_allclose(
-            keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=1e-4
-        )
+    assert_close(*(model.weights for model in models), 1e-4)
     losses = [
         files.read_json(p / "metrics.json")["mlm_cross_entropy"]
         for p in [uninterrupted, tmp_path / "run"]

@@ -10,6 +10,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+from comparisons import assert_close
 
 import keras_spanbert as ks
 from keras_spanbert.data.batches import Batches
@@ -107,10 +108,7 @@ def assert_same_end(done, expected):
     assert len(done[1].rows) == len(expected[1].rows) == EPOCHS
     for row, reference in zip(done[1].rows, expected[1].rows):
         assert row == pytest.approx(reference, abs=1e-6)
-    for mine, theirs in zip(done[0].variables, expected[0].variables):
-        np.testing.assert_allclose(
-            keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs), atol=1e-6
-        )
+    assert_close(done[0].variables, expected[0].variables, 1e-6)
 
 
 # Before the first checkpoint, at the end of an epoch and within one.
@@ -257,8 +255,7 @@ def test_bfloat16_weights_are_restored(tmp_path):
         return [keras.ops.convert_to_numpy(v).astype("float32") for v in model.trainable_variables]
 
     trained = fit(bfloat16(), 1)
-    for mine, theirs in zip(fit(bfloat16(), 1), trained):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_close(fit(bfloat16(), 1), trained)
 
 
 @pytest.mark.once

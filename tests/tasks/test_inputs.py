@@ -8,7 +8,8 @@ import pytest
 import tiny_tasks
 import torch
 from batch_streams import KINDS, stream
-from task_rows import QUIET, Task, check_outputs, evaluate
+from comparisons import assert_close
+from task_rows import QUIET, Task, evaluate
 from torch.utils.data import DataLoader
 
 PARTS = [slice(i, i + 4) for i in range(0, 10, 4)]
@@ -63,7 +64,7 @@ every_form = [
 @pytest.mark.parametrize("task, form", every_form, indirect=["task"])
 def test_rows_in_any_container(task, model, expected, form):
     x, y = task.forms[form]
-    check_outputs(model.predict(x, **QUIET), expected[1])
+    assert_close(model.predict(x, **QUIET), expected[1], atol=1e-5)
     history = model.fit(x, y, validation_data=(x, y), **QUIET).history
     losses = [evaluate(model, x, y), history["loss"][0], history["val_loss"][0]]
     np.testing.assert_allclose(losses, expected[0], rtol=1e-5)
@@ -73,7 +74,7 @@ def test_rows_in_any_container(task, model, expected, form):
 def test_arrays_of_the_preprocessor(task, model, expected):
     arrays = model.preprocessor(*task.forms["columns"])
     assert evaluate(model, arrays) == pytest.approx(expected[0], rel=1e-5)
-    check_outputs(model.predict(arrays[0], **QUIET), expected[1])
+    assert_close(model.predict(arrays[0], **QUIET), expected[1], atol=1e-5)
 
 
 every_stream = [(name, kind, "columns") for name in TASKS for kind in KINDS]
@@ -94,7 +95,7 @@ def test_batches_of_any_type(task, model, expected, kind, form):
     assert evaluated == pytest.approx(expected[0], rel=2e-6)
     outputs = [model.predict(given[0], **QUIET) for given in parts()]
     outputs = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
-    check_outputs(model.predict(batches(), verbose=0), outputs)
+    assert_close(model.predict(batches(), verbose=0), outputs, atol=1e-5)
     history = model.fit(batches(), verbose=0).history
     assert history["loss"][0] == pytest.approx(evaluated, rel=1e-5)
 

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from comparisons import assert_close
 from tiny_tasks import TASKS, with_large_weights
 
 import keras_spanbert as ks
@@ -23,24 +24,14 @@ def model(task):
     return with_large_weights(task.build())
 
 
-def logits(model, arrays):
-    found = keras.tree.flatten(model(arrays, training=False))
-    return [keras.ops.convert_to_numpy(x) for x in found]
-
-
-def check_answers(found, expected):
-    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
-        assert one == (pytest.approx(other, abs=1e-4) if isinstance(other, float) else other)
-
-
 @pytest.mark.every_backend
 def test_answers_do_not_depend_on_batches_or_containers(task, model):
     ask = getattr(model, task.ask)
     expected = ask(*task.columns, batch_size=64)
-    check_answers(ask(*task.columns, batch_size=3), expected)
-    check_answers(ask(*(column[1] for column in task.columns)), expected[1])
+    assert_close(ask(*task.columns, batch_size=3), expected, 1e-4)
+    assert_close(ask(*(column[1] for column in task.columns)), expected[1], 1e-4)
     arrays = [np.array(c) if isinstance(c[0], str) else tuple(c) for c in task.columns]
-    check_answers(ask(*arrays), expected)
+    assert_close(ask(*arrays), expected, 1e-4)
     assert ask(*([] for _ in task.columns)) == []
 
 
@@ -82,8 +73,7 @@ def test_files_have_heads_and_settings(task, model, tmp_path, file):
         model.save(path)
     again = keras.models.load_model(path) if "." in file else type(model).from_preset(path)
     arrays = model.preprocess(task.forms["columns"][0])[0]
-    for one, other in zip(logits(again, arrays), logits(model, arrays)):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert_close(*(each(arrays, training=False) for each in [again, model]), 1e-5)
     assert again.untrained_heads() == []
     assert settings(again) == settings(model)
     if file != "huggingface" or task.ask != "answer":  # Its folders do not have a stride.
@@ -108,8 +98,7 @@ def test_head_without_weights_is_random(task, model, caplog, tmp_path):
     again = type(model).from_preset(tmp_path, **arguments)
     assert again.untrained_heads() == list(model.head_layers())
     assert "has no weights for the head" in caplog.text
-    for one, other in zip(again.backbone.get_weights(), model.backbone.get_weights()):
-        np.testing.assert_array_equal(one, other)
+    assert_close(again.backbone.get_weights(), model.backbone.get_weights())
     again.preprocessor = model.preprocessor  # It knows the types of the relations.
     for use in [getattr(again, task.ask), lambda *_: again.save_to_preset(tmp_path / "again")]:
         caplog.clear()
@@ -127,8 +116,7 @@ def test_other_labels_start_with_a_random_classifier(task, model, caplog, tmp_pa
     assert again.untrained_heads() == ["classifier"]
     assert "has a classifier with other labels or of another kind" in caplog.text
     for name in {*model.head_layers(), "backbone"} - {"classifier"}:
-        for one, other in zip(getattr(again, name).weights, getattr(model, name).weights):
-            np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
+        assert_close(*(getattr(each, name).weights for each in [again, model]))
 
 
 def test_mixed_precision_trains(task):

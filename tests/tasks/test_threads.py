@@ -3,10 +3,10 @@
 import concurrent.futures
 
 import keras
-import numpy as np
 import pytest
 import stub_resolver
 import tiny_models
+from comparisons import assert_close
 from tiny_tasks import TASKS, with_large_weights
 
 import keras_spanbert as ks
@@ -18,13 +18,7 @@ def check_in_threads(*calls, times=3):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = [pool.submit(call) for _ in range(times) for call in calls]
         found = [future.result() for future in found]
-    for i, result in enumerate(found):
-        ours, theirs = (keras.tree.flatten(x) for x in (result, expected[i % len(calls)]))
-        for one, other in zip(ours, theirs, strict=True):
-            if isinstance(one, (float, np.ndarray)):
-                np.testing.assert_allclose(one, other, atol=1e-5)
-            else:
-                assert one == other
+    assert_close(found, expected * times, 1e-5)
 
 
 # A lock is needed on JAX only.

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from comparisons import assert_close
 
 import keras_spanbert as ks
 
@@ -49,15 +50,12 @@ def test_steps_equal_keras(options):
     rate = ks.LinearWarmupDecay(1e-2, 2, 5)
     found = train(ks.AdamW(rate, **options))
     expected = train(keras_adamw(learning_rate=rate, **options))
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    assert_close(found, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_noncontiguous_variables_are_updated():
     found, expected = (train(ks.AdamW(1e-2), transposed) for transposed in [True, False])
-    for one, other in zip(found, expected):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    assert_close(found, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_all_variables_are_clipped_and_updated_in_one_call():

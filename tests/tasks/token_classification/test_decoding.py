@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow.experimental.numpy as tnp
+from comparisons import assert_close
 
 from keras_spanbert.metrics.entities import read_tags
 from keras_spanbert.tasks.token_classification.decoding import (
@@ -105,8 +106,7 @@ def test_best_valid_sequence_is_found(labels):
             total = scores[rows][np.arange(size), found[rows]].sum()
             assert total == pytest.approx(exhaustive_best(scores[rows], rules), abs=1e-9)
         expected = [found, *entities(np, scores, found, sizes, rules)]
-        for one, other in zip(in_graph(scores, sizes), expected):
-            np.testing.assert_allclose(one.numpy(), other)
+        assert_close(list(in_graph(scores, sizes)), expected)
 
 
 def test_entities_equal_those_of_the_metric():
