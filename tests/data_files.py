@@ -23,6 +23,11 @@ def flip(path):
     path.write_bytes(content)
 
 
+def to_sets(clusters):
+    """Returns clusters in an order that does not depend on theirs and that of their mentions."""
+    return sorted(sorted(map(tuple, cluster)) for cluster in clusters)
+
+
 def read_texts(corpus, split="all", order=None):
     """Returns complete documents by joining their pieces."""
     texts, pieces = [], []

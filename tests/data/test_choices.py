@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from data_files import write
 
@@ -147,28 +146,3 @@ def test_folders_of_race(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"must contain \.txt files\. Received: "):
         race.read(tmp_path / "empty")
-
-
-@pytest.mark.parametrize(
-    "benchmark, written",
-    [(swag, ",pred\n0,3\n7,2\n"), (cosmos_qa, "3\n2\n"), (commonsense_qa, "0,D\n7,C\n")],
-)
-def test_submissions(tmp_path, benchmark, written):
-    examples = [{"id": "0", "choices": list("abcd")}, {"id": "7", "choices": list("abc")}]
-    benchmark.write_predictions(tmp_path / "a.csv", examples, np.array([3, 2]))
-    assert (tmp_path / "a.csv").read_bytes() == written.encode()
-
-
-@pytest.mark.parametrize(
-    "benchmark, predictions, message",
-    [
-        (swag, [0], "one item per example. Received: 1 for 2 examples"),
-        (swag, [0, 3], "number from 0, below 3. Received: 3 of 7"),
-        (codah, [0, 0], "Only `swag`, .* have a submission format"),
-    ],
-)
-def test_invalid_submission_is_not_written(tmp_path, benchmark, predictions, message):
-    examples = [{"id": "0", "choices": list("abcd")}, {"id": "7", "choices": list("abc")}]
-    with pytest.raises(ValueError, match=message):
-        benchmark.write_predictions(tmp_path / "b.csv", examples, predictions)
-    assert not (tmp_path / "b.csv").exists()

@@ -170,32 +170,3 @@ def test_other_tags_are_not_converted(tmp_path):
     assert conll.read(path, entities=False) == expected
     with pytest.raises(ValueError, match="line 2: a tag must be one of NN, VB. Received: 'I-x'"):
         conll.read(path, entities=False, types=["NN", "VB"])
-    conll.write_predictions(tmp_path / "b", expected, [["VB", "NN"]], entities=False)
-    assert (tmp_path / "b").read_bytes() == b"a\tNN\tVB\nb\tI-x\tNN\n\n"
-
-
-def test_predictions_are_written_next_to_gold_tags(tmp_path):
-    examples = [{"words": ["a", "b"], "tags": ["B-x", "O"]}, {"words": ["c"], "tags": None}]
-    predictions = [["O", "B-y"], ["B-x"]]
-    path = tmp_path / "a.txt"
-    conll.write_predictions(path, examples, predictions)
-    assert path.read_bytes() == b"a\tB-x\tO\nb\tO\tB-y\n\nc\tB-x\n\n"
-    assert [example["tags"] for example in conll.read(path)] == predictions
-    conll.write_predictions(path, examples[:1], predictions[:1], delimiter=" ")
-    assert path.read_bytes() == b"a B-x O\nb O B-y\n\n"
-
-
-@pytest.mark.parametrize(
-    "word, tags, message",
-    [
-        ("a", None, "one item per example. Received: 0 for 1 examples"),
-        ("a", ["O", "O"], r"a tag for each word. Received: 2 for 1 words in predictions\[0\]"),
-        ("a\tb", ["O"], r"Words and tags must not be empty or contain '\\t' or line ends"),
-        (" ", ["O"], "Words and tags must not be empty"),
-    ],
-)
-def test_invalid_predictions_are_refused(tmp_path, word, tags, message):
-    predictions = [] if tags is None else [tags]
-    with pytest.raises(ValueError, match=message):
-        conll.write_predictions(tmp_path / "a", [{"words": [word], "tags": None}], predictions)
-    assert not list(tmp_path.iterdir())

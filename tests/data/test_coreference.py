@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 import pytest
-from data_files import write, write_lines
+from data_files import to_sets, write, write_lines
 
 from keras_spanbert.data import coreference
 
@@ -12,10 +12,6 @@ def conll(*words, name="(a); part 000"):
     """Returns a document of `(word, coreference)`, where `None` ends a sentence."""
     lines = ["" if w is None else "\t".join(["a", "0", "0", w[0], *"_____-_", w[1]]) for w in words]
     return "\n".join([f"#begin document {name}", *lines, "", "#end document", ""])
-
-
-def to_sets(clusters):
-    return sorted(sorted(map(tuple, cluster)) for cluster in clusters)
 
 
 def read_again(documents, folder):

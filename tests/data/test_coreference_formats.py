@@ -1,7 +1,7 @@
 """Coreference files of other systems: read if their content is certain, else refused by name."""
 
 import pytest
-from data_files import write, write_lines
+from data_files import to_sets, write, write_lines
 
 from keras_spanbert.data import coreference
 
@@ -32,10 +32,6 @@ def conllu(*words, comments="# newdoc id = d1\n" + HEADER):
             misc = f"SpaceAfter=No|Entity={entity}|Bridge=e1<e2" if entity else "_"
             rows.append("\t".join([number, word, *["_"] * 7, misc]))
     return comments + "\n".join(rows) + "\n"
-
-
-def to_sets(clusters):
-    return sorted(sorted(map(tuple, cluster)) for cluster in clusters)
 
 
 # === CoNLL-2012 ===

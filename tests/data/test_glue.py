@@ -107,25 +107,3 @@ def test_predictions_have_the_submission_format(shared_data, tmp_path):
         lines = (tmp_path / "RTE.tsv").read_text().splitlines()
         assert len(lines) == 3001
         assert lines[:3] == ["index\tprediction", "0\tentailment", "1\tnot_entailment"]
-
-
-def test_scores_have_six_decimals(tmp_path):
-    examples = [{"id": "0"}, {"id": "1"}]
-    glue.write_predictions(tmp_path / "a.tsv", "sts-b", examples, np.array([1 / 3, 5], "float32"))
-    assert (tmp_path / "a.tsv").read_text() == "index\tprediction\n0\t0.333333\n1\t5.000000\n"
-
-
-@pytest.mark.parametrize(
-    "task, names, predictions, message",
-    [
-        ("rte", "ab", [0], "one item per example. Received: 1 for 2 examples"),
-        ("rte", "aa", [0, 1], "An id must not be repeated. Received: 'a' again"),
-        ("rte", "ab", [0, 2], "of entailment, not_entailment, or their indices. Received: 2"),
-        ("sts-b", "ab", [0.5, float("nan")], "must be finite numbers. Received: nan"),
-    ],
-)
-def test_invalid_predictions_are_refused(tmp_path, task, names, predictions, message):
-    examples = [{"id": name} for name in names]
-    with pytest.raises(ValueError, match=message):
-        glue.write_predictions(tmp_path / "a.tsv", task, examples, predictions)
-    assert not list(tmp_path.iterdir())

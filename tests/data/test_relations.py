@@ -70,35 +70,6 @@ def test_errors_name_the_example(tmp_path, wrong, message, place):
 
 
 @pytest.mark.parametrize(
-    "content, message",
-    [
-        ({"data": []}, r" must contain a JSON list, or end in .jsonl. Received: \{'data'"),
-        ([3], ", example 0: `id` must be a str"),
-        ([], " must contain examples. Received: none"),
-        ([EXAMPLE, EXAMPLE], ": an id must not be repeated. Received: '1' again"),
-    ],
-)
-def test_invalid_file_is_named(tmp_path, content, message):
-    path = write(tmp_path / "a.json", content)
-    with pytest.raises(ValueError, match=f"{path}{message}"):
-        tacred.read(path)
-
-
-def test_predictions_have_id_and_relation(tmp_path):
-    path = tmp_path / "predictions.txt"
-    examples = [EXAMPLE, {**EXAMPLE, "id": "2"}]
-    tacred.write_predictions(path, examples, ["per:age", "no_relation"])
-    assert path.read_bytes() == b"1\tper:age\n2\tno_relation\n"
-    for predictions, message in [
-        (["a"], "Received: 1 for 2 examples"),
-        (["a", 3], "without tabs or line ends. Received: 3"),
-        (["a", "b\n"], "Received: 'b"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            tacred.write_predictions(path, examples, predictions)
-
-
-@pytest.mark.parametrize(
     "text, subject, object, words, spans",
     [
         ("Ann saw Bob.", "Ann", "Bob", ["Ann", "saw", "Bob", "."], [0, 0, 2, 2]),
@@ -121,6 +92,7 @@ def test_blank_or_outside_span_is_refused(span):
         example_of_text("7", "Ann saw", (0, 3), span, place="place")
 
 
+SEMEVAL, ANSWERS = semeval2010.read, semeval2010.read_answers
 SENTENCE = '1\t"The <e1>child</e1> in the <e2>cradle</e2>."\n'
 
 
@@ -131,8 +103,6 @@ def test_answers_have_the_format_of_the_key(shared_data, tmp_path):
     assert key == {example["id"]: example["relation"] for example in examples}
     semeval2010.write_predictions(tmp_path / "a.txt", examples, list(key.values()))
     assert (tmp_path / "a.txt").read_bytes() == (folder / "TEST_FILE_KEY.TXT").read_bytes()
-    with pytest.raises(ValueError, match="`predictions` must be from Other, .*'Cause-Effect'"):
-        semeval2010.write_predictions(tmp_path / "b.txt", examples[:1], ["Cause-Effect"])
 
 
 def test_sentences_with_and_without_labels(tmp_path):
@@ -151,36 +121,29 @@ def test_e1_is_the_subject_also_if_it_comes_second(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, message",
+    "read, content, message",
     [
-        (SENTENCE + "Comment:\n", ", line 1: an example for training or scoring must have"),
-        (SENTENCE + "\nOther\n", ", line 3: an example must begin with its id, a tab"),
-        (SENTENCE + "Cause-Effect\n", ", line 2: a sentence must be followed by its relation"),
-        (SENTENCE + "Other\nOther\n", ", line 3: a sentence must be followed by"),
-        (SENTENCE.replace('"The', "The"), ', line 1: a sentence must be in `"`'),
-        (SENTENCE.replace("</e2>", ""), ".*and </e2> once. Received: <e1>, </e1>, <e2>"),
-        ('1\t"a <e1></e1> <e2>b</e2>"\nOther\n', ", line 1: the subject must be.*ved: 2, 2"),
-        ('1\t"<e1>b</e1> </e2>b<e2>"\nOther\n', ", line 1: the object must be.*ved: 3, 2"),
-        ((SENTENCE + "Other\n") * 2, ": an id must not be repeated. Received: '1' again"),
-        ("\n", " must contain examples. Received: none"),
+        (tacred.read, {"data": []}, r" must contain a JSON list, or end in .jsonl.*: \{'data'"),
+        (tacred.read, [3], ", example 0: `id` must be a str"),
+        (tacred.read, [], " must contain examples. Received: none"),
+        (tacred.read, [EXAMPLE] * 2, ": an id must not be repeated. Received: '1' again"),
+        (SEMEVAL, SENTENCE + "Comment:\n", ", line 1: an example for training or scoring must"),
+        (SEMEVAL, SENTENCE + "\nOther\n", ", line 3: an example must begin with its id, a tab"),
+        (SEMEVAL, SENTENCE + "Cause-Effect\n", ", line 2: a sentence must be followed by its rel"),
+        (SEMEVAL, SENTENCE + "Other\nOther\n", ", line 3: a sentence must be followed by"),
+        (SEMEVAL, SENTENCE.replace('"The', "The"), ', line 1: a sentence must be in `"`'),
+        (SEMEVAL, SENTENCE.replace("</e2>", ""), ".*and </e2> once. Received: <e1>, </e1>, <e2>"),
+        (SEMEVAL, '1\t"a <e1></e1> <e2>b</e2>"\nOther\n', ", line 1: the subject must.*: 2, 2"),
+        (SEMEVAL, '1\t"<e1>b</e1> </e2>b<e2>"\nOther\n', ", line 1: the object must be.*: 3, 2"),
+        (SEMEVAL, (SENTENCE + "Other\n") * 2, ": an id must not be repeated. Received: '1' again"),
+        (SEMEVAL, "\n", " must contain examples. Received: none"),
+        (ANSWERS, "1\tOther\n1\tOther\n", ", line 2: an id must not be repeated. .*: '1' again"),
+        (ANSWERS, "1\tCause-Effect\n", ", line 1: a line must be an id, a tab and one of Other, "),
+        (ANSWERS, "x\tOther\n", ", line 1: a line must be an id"),
+        (ANSWERS, "", " must contain answers. Received: none"),
     ],
 )
-def test_semeval_errors_name_the_line(tmp_path, text, message):
-    path = write(tmp_path / "a.txt", text)
+def test_invalid_files_are_named(tmp_path, read, content, message):
+    path = write(tmp_path / "a", content)
     with pytest.raises(ValueError, match=f"{path}{message}"):
-        semeval2010.read(path)
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("1\tOther\n1\tOther\n", ", line 2: an id must not be repeated. Received: '1' again"),
-        ("1\tCause-Effect\n", ", line 1: a line must be an id, a tab and one of Other, "),
-        ("x\tOther\n", ", line 1: a line must be an id"),
-        ("", " must contain answers. Received: none"),
-    ],
-)
-def test_invalid_answers_are_refused(tmp_path, text, message):
-    path = write(tmp_path / "a.txt", text)
-    with pytest.raises(ValueError, match=f"{path}{message}"):
-        semeval2010.read_answers(path)
+        read(path)

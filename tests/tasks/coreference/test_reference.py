@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from data_files import to_sets
 from keras import ops
 
 from keras_spanbert.formats.google import _to_pytorch
@@ -69,10 +70,6 @@ def sorted_rows(antecedents, scores):
     is_one = np.isfinite(np.take_along_axis(scores, order, axis=1))
     rows = [np.take_along_axis(x, order, axis=1) for x in (antecedents, scores)]
     return [np.where(is_one, row, 0) for row in rows]
-
-
-def to_sets(clusters):
-    return {frozenset(map(tuple, cluster)) for cluster in clusters}
 
 
 @pytest.mark.parametrize("model_type, variant, number", cases())
