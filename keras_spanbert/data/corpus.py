@@ -37,7 +37,7 @@ from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
-_BLOCKS_VERSION = 2
+_BLOCKS_VERSION = 3
 # Number of characters that are passed to the trainer of vocabularies at once.
 _TRAIN_CHARACTERS = 1 << 16
 

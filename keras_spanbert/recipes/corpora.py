@@ -14,7 +14,7 @@ from keras_spanbert.recipes.terminal import log
 from keras_spanbert.wording import format_count
 
 _SECONDS_BETWEEN_LINES = 10.0
-# `data.prepared.MANIFEST`, which cannot be imported before a backend is loaded.
+# `_MANIFEST` of `data.prepared`, which cannot be imported before a backend is loaded.
 _MANIFEST = "prepared.json"
 # Maps flags to the settings of a prepared corpus.
 _SETTINGS = {
@@ -99,19 +99,20 @@ def check() -> None:
     size = FLAGS.vocabulary_size
     rule = "at least 100, for special tokens and letters"
     checks.check_value("vocabulary_size", size is None or size >= 100, rule)
-    for data in filter(is_prepared, ["train_data", "eval_data"]):
-        manifest = files.read_json(stores.join(FLAGS[data].value[0], _MANIFEST))
-        for name, setting in _SETTINGS.items():
-            value = manifest.get(setting, False)
+    for data in ["train_data", "eval_data"]:
+        paths = FLAGS[data].value
+        manifest = files.read_json(stores.join(paths[0], _MANIFEST)) if is_prepared(paths) else {}
+        for name, setting in _SETTINGS.items() if manifest else ():
+            value = manifest[setting]
             rule = f"{value}, as in the prepared corpus of --{data}"
             is_right = FLAGS[name].value == value or not FLAGS[name].present
             checks.check_value(name, is_right, rule)
 
 
-def is_prepared(name: str) -> bool:
-    """Returns whether a flag of data names a prepared corpus."""
-    data = FLAGS[name].value or []
-    return len(data) == 1 and stores.kind(stores.join(data[0], _MANIFEST)) == "file"
+def is_prepared(data: list[str] | None) -> bool:
+    """Returns whether the value of a flag of data names a prepared corpus."""
+    path = stores.join(data[0], _MANIFEST) if data and len(data) == 1 else ""
+    return stores.kind(path) == "file"
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
@@ -148,7 +149,7 @@ def _warn_about_defaults():
     names = []
     if FLAGS.task == "pretrain":
         names = ["size"] if FLAGS.epochs else ["size", "steps"]
-    if not is_prepared("train_data"):
+    if not is_prepared(FLAGS.train_data):
         names += ["sequence_length"] if FLAGS.vocabulary else ["sequence_length", "vocabulary_size"]
     small = [f"--{name}={FLAGS[name].value}" for name in names if not FLAGS[name].present]
     if small:
@@ -157,7 +158,7 @@ def _warn_about_defaults():
 
 
 def _open_corpus(data, held_out, count_words=False):
-    if len(data) == 1 and ks.data.prepared.is_prepared(data[0]):
+    if is_prepared(data):
         corpus = ks.PreparedCorpus(data[0], FLAGS.damaged_shards)
         if not FLAGS["sequence_length"].present:
             set_flags(sequence_length=corpus.sequence_length)

@@ -48,7 +48,7 @@ def check() -> None:
     corpora.check()
     for name in ["export", "resume"]:
         checks.check_value(name, not FLAGS[name].value, "left out with --task=prepare")
-    if corpora.is_prepared("train_data"):
+    if corpora.is_prepared(FLAGS.train_data):
         raise ValueError(f"--task=prepare needs text. Received: {FLAGS.train_data[0]}")
     if FLAGS.beam_runner:
         check_installed("apache_beam", f"--beam_runner={FLAGS.beam_runner}")

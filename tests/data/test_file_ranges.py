@@ -13,8 +13,7 @@ from data_files import write
 import keras_spanbert as ks
 from keras_spanbert.data import text_files
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.prepared import prepare
-from keras_spanbert.data.prepared.writer import _jobs
+from keras_spanbert.data.prepared import _jobs, prepare
 from keras_spanbert.data.text_files import WHOLE_FILE, find_ranges, read_documents, read_json_lines
 from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 

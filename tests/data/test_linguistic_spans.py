@@ -223,7 +223,7 @@ def test_prepared_corpus_keeps_spans(corpora, tokenizer, tmp_path):
         corpus.prepared(make_preprocessor(tokenizer, scheme="noun_phrase"))
     prepare(corpora[1], tokenizer, LENGTH, str(tmp_path / "without"))
     manifest = json.loads((tmp_path / "without" / "prepared.json").read_text())
-    assert manifest["version"] == 1 and "span_kinds" not in manifest
+    assert manifest["span_kinds"] == []
 
 
 def test_missing_spans_error_names_the_files(corpora, tokenizer, tmp_path):

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import keras_spanbert as ks
-from keras_spanbert.data import text_files
+from keras_spanbert.data import prepared, text_files
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.prepared import PreparedCorpus, prepare, shards, writer
+from keras_spanbert.data.prepared import PreparedCorpus, prepare
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -96,11 +96,11 @@ def test_dask_gives_the_same_files_if_a_worker_is_killed(tokenizer, tmp_path, mo
 
 
 def test_error_of_the_writer_names_the_shard(corpus, tokenizer, tmp_path, monkeypatch):
-    class FullDisk(shards.array_record_module.ArrayRecordWriter):
+    class FullDisk(prepared.array_record_module.ArrayRecordWriter):
         def write(self, record):
             raise RuntimeError("no space")  # ArrayRecord has no other error.
 
-    monkeypatch.setattr(shards.array_record_module, "ArrayRecordWriter", FullDisk)
+    monkeypatch.setattr(prepared.array_record_module, "ArrayRecordWriter", FullDisk)
     path = tmp_path / "corpus"
     with pytest.raises(OSError, match="00000-of-00001.* cannot be written: no space"):
         prepare(corpus, tokenizer, LENGTH, str(path), min_tokens=3, num_shards=1)
@@ -118,7 +118,7 @@ def test_error_in_one_shard_ends_the_others(corpus, tokenizer, tmp_path, monkeyp
         raise OSError("cancelled")
 
     monkeypatch.setattr(os, "cpu_count", lambda: 4)  # A thread for each shard.
-    monkeypatch.setattr(writer, "write_shard", write_shard)
+    monkeypatch.setattr(prepared, "write_shard", write_shard)
     with pytest.raises(OSError, match="no space"):
         prepare(corpus, tokenizer, LENGTH, str(tmp_path / "corpus"), min_tokens=3, num_shards=2)
 
@@ -174,7 +174,7 @@ def test_invalid_manifest_is_refused(copy):
     manifest["shards"]["train"][0]["name"] = "../x.array_record"
     for content, message in [
         (json.dumps(manifest), "Shards must be in the folder of the manifest"),
-        (json.dumps({"version": 99}), "must have version 1 or 2. Received: .*, with version 99"),
+        (json.dumps({"version": 99}), "must have version 2. Received: .*, with version 99"),
         ("{", "prepared.json must be JSON"),
     ]:
         path.write_text(content)

@@ -7,7 +7,6 @@ import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from keras_spanbert import files, stores
-from keras_spanbert.data.prepared.shards import write_shard
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 # Beam finds this runner only by its class.
@@ -16,8 +15,8 @@ _CLASSES = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
 _PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
 
 
-def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
-    """Returns the function that `prepare` uses to run its jobs, one per shard."""
+def job_runner(name: str, options: Sequence[str], write_shard: Callable) -> Callable:
+    """Returns the function that `prepare` uses to run its jobs: `write_shard` for each."""
     try:
         runner = apache_beam.runners.create_runner(_CLASSES.get(name, name))
     except (ImportError, AttributeError, ValueError) as error:
@@ -32,7 +31,7 @@ def beam_job_runner(name: str, options: Sequence[str] = ()) -> Callable:
     def run(corpus, jobs, tokenizer):
         added_tokens = tuple(tokenizer.added_tokens.items())
         settings = tuple(tokenizer.get_vocabulary()), tokenizer.lowercase, added_tokens
-        writer = _WriteShard(corpus, settings)
+        writer = _WriteShard(corpus, settings, write_shard)
         with apache_beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
             _ = (
                 pipeline
@@ -58,9 +57,10 @@ def _tokenizer(vocabulary, lowercase, added_tokens):
 
 
 class _WriteShard(apache_beam.DoFn):
-    def __init__(self, corpus, settings):
+    def __init__(self, corpus, settings, write_shard):
         self.corpus = corpus
         self.settings = settings
+        self.write_shard = write_shard
 
     def setup(self):
         self.tokenizer = _tokenizer(*self.settings)
@@ -68,7 +68,7 @@ class _WriteShard(apache_beam.DoFn):
     def process(self, job):
         if stores.kind(_result_path(job["path"])):
             return  # Already written by a worker that was lost before it reported.
-        split, shard, counts = write_shard(self.corpus, job, self.tokenizer)
+        split, shard, counts = self.write_shard(self.corpus, job, self.tokenizer)
         found = {"found": [split, shard, counts.tolist()]}
         files.write_json(_result_path(job["path"]), found, indent=None)
 
