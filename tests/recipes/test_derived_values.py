@@ -39,6 +39,25 @@ def recorder(task, method, result):
     return types.SimpleNamespace(**{method: call}), found
 
 
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "task, epochs, learning_rate, batch_size, epsilon",
+    [
+        ("classification", 3, 2e-5, 32, 1e-8),
+        ("coreference", 20, 2e-5, 1, 1e-6),
+        ("multiple_choice", 3, 2e-5, 16, 1e-8),
+        ("question_answering", 2, 2e-5, 32, 1e-8),
+        ("relation_extraction", 10, 2e-5, 32, 1e-8),
+        ("token_classification", 3, 5e-5, 16, 1e-8),
+    ],
+)
+def test_defaults_of_the_tasks(task, epochs, learning_rate, batch_size, epsilon):
+    recipe = find_recipe(task)
+    expected = {"batch_size": batch_size, "beta_2": 0.999, "epsilon": epsilon}
+    assert expected.items() <= recipe.defaults.items()
+    assert (recipe.epochs, recipe.learning_rate) == (epochs, learning_rate)
+
+
 @pytest.mark.parametrize("is_coreference", [False, True])
 def test_optimizer_has_the_values_of_the_flags(flags, is_coreference):
     values = {"weight_decay": 0.2, "beta_2": 0.9, "epsilon": 1e-3, "clip_norm": 0.5}
