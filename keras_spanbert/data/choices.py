@@ -9,13 +9,7 @@ from collections.abc import Callable, Sequence
 
 from keras_spanbert import stores
 from keras_spanbert.checks import check_paths
-from keras_spanbert.data.examples import (
-    check,
-    check_label,
-    check_not_empty,
-    field,
-    write_lines,
-)
+from keras_spanbert.data.examples import check, check_label, check_not_empty, field, write_lines
 from keras_spanbert.data.tables import read_rows
 from keras_spanbert.data.text_files import read_json, read_json_lines
 from keras_spanbert.files import ending

@@ -2,12 +2,7 @@
 
 from collections.abc import Sequence
 
-from keras_spanbert.data.annotations import (
-    OBJECT_LABEL,
-    SUBJECT_LABEL,
-    entity_rows,
-    relation_rows,
-)
+from keras_spanbert.data.annotations import OBJECT_LABEL, SUBJECT_LABEL, entity_rows, relation_rows
 from keras_spanbert.data.choices import choice_example
 from keras_spanbert.data.conll import check_tag, to_iob2
 from keras_spanbert.data.examples import check, check_known, warn_left_out

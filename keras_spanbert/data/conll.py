@@ -6,12 +6,7 @@ import os
 import re
 
 from keras_spanbert.checks import check_id, check_paths
-from keras_spanbert.data.examples import (
-    check,
-    check_known,
-    check_not_empty,
-    write_lines,
-)
+from keras_spanbert.data.examples import check, check_known, check_not_empty, write_lines
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.entities import ROLES, read_tags
 

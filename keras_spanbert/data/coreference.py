@@ -7,12 +7,7 @@ from typing import NamedTuple
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_paths, is_integer
-from keras_spanbert.data.coreference_conll import (
-    BEGIN,
-    nested_clusters,
-    read_conll,
-    write_conll,
-)
+from keras_spanbert.data.coreference_conll import BEGIN, nested_clusters, read_conll, write_conll
 from keras_spanbert.data.coreference_conllu import is_conllu, read_conllu
 from keras_spanbert.data.coreference_documents import (
     check_document,

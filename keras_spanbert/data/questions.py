@@ -7,13 +7,7 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert.checks import check_in, check_paths, is_number
-from keras_spanbert.data.examples import (
-    check,
-    check_label,
-    check_not_empty,
-    field,
-    warn_left_out,
-)
+from keras_spanbert.data.examples import check, check_label, check_not_empty, field, warn_left_out
 
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
 

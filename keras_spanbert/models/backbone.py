@@ -17,12 +17,7 @@ from keras_spanbert.layers.sublayers import (
     skip_initialization,
 )
 from keras_spanbert.layers.transformer_layer import TransformerLayer
-from keras_spanbert.models.checkpoint_entries import (
-    Checkpoint,
-    TensorGroup,
-    dense,
-    encoder_entries,
-)
+from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, dense, encoder_entries
 from keras_spanbert.models.keras_model import KerasModel, with_one_thread
 from keras_spanbert.models.lora import LoraBackbone
 

@@ -11,12 +11,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution
-from keras_spanbert.checks import (
-    accepts_datasets,
-    check_counts,
-    check_number_or_none,
-    to_lists,
-)
+from keras_spanbert.checks import accepts_datasets, check_counts, check_number_or_none, to_lists
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models.lora import forget_functions

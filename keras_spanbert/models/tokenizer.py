@@ -9,13 +9,7 @@ import numpy as np
 import tokenizers
 
 from keras_spanbert import cache
-from keras_spanbert.checks import (
-    accepts_datasets,
-    check_counts,
-    check_flags,
-    check_in,
-    to_python,
-)
+from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in, to_python
 from keras_spanbert.formats.vocabulary import read_tokenizer_file
 from keras_spanbert.keras_private import is_loading_safely
 from keras_spanbert.layers.array_functions import in_graph

@@ -9,11 +9,7 @@ from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.backbone import dense_layer, pooler
 from keras_spanbert.models.checkpoint_entries import Checkpoint
-from keras_spanbert.models.classifier import (
-    ClassifierTask,
-    dropout_layer,
-    probabilities,
-)
+from keras_spanbert.models.classifier import ClassifierTask, dropout_layer, probabilities
 from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.text.examples import check_examples

@@ -10,11 +10,7 @@ from keras_spanbert.data.semeval2010 import RELATIONS
 from keras_spanbert.distribution import to_numpy
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
 from keras_spanbert.models.backbone import dense_layer, pooler
-from keras_spanbert.models.classifier import (
-    ClassifierTask,
-    dropout_layer,
-    probabilities,
-)
+from keras_spanbert.models.classifier import ClassifierTask, dropout_layer, probabilities
 from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
