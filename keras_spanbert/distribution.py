@@ -106,17 +106,6 @@ def num_torch_processes() -> int:
     return torch.distributed.get_world_size()
 
 
-@contextlib.contextmanager
-def without_distribution() -> Iterator[None]:
-    """Context manager in which computations stay in this process."""
-    distribution = keras.distribution.distribution()
-    keras.distribution.set_distribution(None)
-    try:
-        yield
-    finally:
-        keras.distribution.set_distribution(distribution)
-
-
 def mean_over_replicas(x):
     """Returns the mean of a tensor over the replicas of a step.
 
@@ -344,17 +333,21 @@ class Distribution:
         Without a Keras distribution and a TensorFlow strategy, this is the model itself. Otherwise
         it is a copy, which all processes must make together and which the next call uses again.
         """
-        if keras.distribution.distribution() is None and self.strategy is None:
+        engine = keras.distribution.distribution()
+        if engine is None and self.strategy is None:
             yield model
             return
         values = [to_numpy(variable) for variable in model.variables]
-        with without_distribution():
+        keras.distribution.set_distribution(None)
+        try:
             if model not in self._copies:
                 self._copies[model] = model.new_copy()
             copy = self._copies[model]
             for variable, value in zip(copy.variables, values):
                 variable.assign(value)
             yield copy
+        finally:
+            keras.distribution.set_distribution(engine)
 
     def any_process(self, flag: bool) -> bool:
         """Returns whether `flag` is true in any process. All processes must call it."""

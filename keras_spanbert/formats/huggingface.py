@@ -13,26 +13,19 @@ _SBO_PREFIX = "cls.pair_target_predictions."
 # The name of `config.json` in the predecessors of `transformers`.
 OLD_CONFIG = "bert_config.json"
 
-# Maps values of `hidden_act` to Keras activations.
+# Maps values of `hidden_act` to Keras activations, the preferred one last.
 ACTIVATIONS = {
-    "gelu": "gelu",
     "gelu_python": "gelu",
+    "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
-    "silu": "silu",
     "swish": "silu",
-    "tanh": "tanh",
-}
-# Maps names of Keras activations to `hidden_act`.
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_pytorch_tanh",
-    "relu": "relu",
     "silu": "silu",
     "tanh": "tanh",
 }
+_HIDDEN_ACTS = {activation: name for name, activation in ACTIVATIONS.items()}
 # Tensors of the encoder. In a model with heads their names start with `bert.`.
 _ENCODER = ("embeddings.", "encoder.", "pooler.")
 
@@ -49,12 +42,12 @@ def read_huggingface(folder: str) -> tuple[dict, dict[str, Tensor]]:
 
 def hidden_act(activation: str) -> str:
     """Returns `hidden_act` for a Keras activation. Raises `ValueError` if there is none."""
-    if activation not in _ACTIVATIONS:
+    if activation not in _HIDDEN_ACTS:
         raise ValueError(
-            f"The activation must be one of {', '.join(_ACTIVATIONS)} for Hugging Face. "
+            f"The activation must be one of {', '.join(_HIDDEN_ACTS)} for Hugging Face. "
             f"Received: {activation}"
         )
-    return _ACTIVATIONS[activation]
+    return _HIDDEN_ACTS[activation]
 
 
 def write_huggingface(

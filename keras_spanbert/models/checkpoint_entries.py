@@ -26,14 +26,9 @@ _TIES = {
     "cls.pair_target_predictions.decoder.weight": "embeddings.word_embeddings.weight",
 }
 _SIZES = [
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-]
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size",
+]  # fmt: skip
 _RATES = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}
 # For each head, the prefix of its tensors, the tensor that gives its sizes, and their settings.
 _HEAD_SIZES = [
@@ -296,29 +291,23 @@ class Checkpoint:
 
     def _check_settings(self, settings):
         settings = {"type_vocab_size": 2, "hidden_act": "gelu", **_RATES, **settings}
-        for name in _SIZES:
+        known = {
+            "model_type": [None, "bert"],
+            "position_embedding_type": [None, "absolute"],
+            "is_decoder": [None, False],
+            "hidden_act": list(ACTIVATIONS),
+        }
+        for name in [*_SIZES, *_RATES, *known]:
             value = settings.get(name)
-            if type(value) is not int or value < 1:
+            if name in _SIZES:
+                is_right, rule = type(value) is int and value >= 1, "a positive integer"
+            elif name in _RATES:
+                is_right, rule = type(value) in (int, float) and 0.0 <= value < 1.0, "in [0, 1)"
+            else:
+                is_right, rule = value in known[name], f"one of {known[name]}"
+            if not is_right:
                 raise ValueError(
-                    f"{self.name}: the setting `{name}` must be a positive integer. "
-                    f"Received: {value!r}"
-                )
-        for name in _RATES:
-            value = settings[name]
-            if type(value) not in (int, float) or not 0.0 <= value < 1.0:
-                raise ValueError(
-                    f"{self.name}: the setting `{name}` must be in [0, 1). Received: {value!r}"
-                )
-        for name, known in [
-            ("model_type", [None, "bert"]),
-            ("position_embedding_type", [None, "absolute"]),
-            ("is_decoder", [None, False]),
-            ("hidden_act", list(ACTIVATIONS)),
-        ]:
-            if settings.get(name) not in known:
-                raise ValueError(
-                    f"{self.name}: the setting `{name}` must be one of {known}. "
-                    f"Received: {settings[name]!r}"
+                    f"{self.name}: the setting `{name}` must be {rule}. Received: {value!r}"
                 )
         for prefix, name, sizes in _HEAD_SIZES:
             shape = getattr(self.tensors.get(prefix + name), "shape", ())

@@ -1,7 +1,6 @@
 """Base classes of the preprocessors."""
 
 import logging
-from collections.abc import Callable
 
 import keras
 import keras_hub
@@ -30,6 +29,7 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
     """
 
     config_names: tuple[str, ...] = ()
+    label_names: list[str] | None = None
     backbone_cls = SpanBertBackbone
     tokenizer_cls = SpanBertTokenizer
 
@@ -84,18 +84,23 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
             )
 
     def call(self, x, y=None, sample_weight=None):
-        given = x, y, sample_weight
-        if is_symbolic(x):
-            return call_from_graph(self.converter(), given, self.signature(*given))
-        return self.convert(*given)
+        given, names = (x, y, sample_weight), self.label_names
+        if not is_symbolic(x):
+            return self.convert(*given)
+
+        def convert(*given):
+            if names is not None and self.label_names != names:
+                raise ValueError(
+                    "Labels must stay as they were when the dataset was mapped. Map it again. "
+                    f"Received: {self.label_names}, which were {names}"
+                )
+            return self.convert(*given)
+
+        return call_from_graph(convert, given, self.signature(*given))
 
     def convert(self, x, y, sample_weight):
         """Returns the result of a call. Graphs too call it with eager tensors."""
         raise NotImplementedError
-
-    def converter(self) -> Callable:
-        """Returns the function that a graph calls."""
-        return self.convert
 
     def signature(self, x, y, sample_weight) -> tuple:
         """Returns the `tf.TensorSpec`s of the result of `convert` for tensors of a graph."""
@@ -180,19 +185,6 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, inputs["token_ids"])
         return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
-
-    def converter(self):
-        names = self.label_names
-
-        def convert(*given):
-            if names is not None and self.label_names != names:
-                raise ValueError(
-                    "Labels must stay as they were when the dataset was mapped. Map it again. "
-                    f"Received: {self.label_names}, which were {names}"
-                )
-            return self.convert(*given)
-
-        return convert
 
     def get_config(self):
         names = self.label_names

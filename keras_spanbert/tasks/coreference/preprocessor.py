@@ -38,41 +38,24 @@ _MINIMUMS = {
     "max_top_antecedents": 1, "ffnn_size": 1, "ffnn_depth": 0, "feature_size": 1, "coref_depth": 1,
     "max_num_speakers": 2,
 }  # fmt: skip
-
-
-def _are_names(values):
-    is_list = isinstance(values, Collection) and not isinstance(values, str)
-    return is_list and all(isinstance(value, str) for value in values)
-
-
-# For each argument, a function that accepts its values, and their description.
-_RULES = {
-    "model_type": (lambda value: value in _MODEL_TYPES, f"one of {_MODEL_TYPES}"),
-    "genres": (_are_names, "a list of strings"),
-    **{
-        name: (
-            lambda value, least=least: is_number(value) and value % 1 == 0 and value >= least,
-            f"{least} or more",
-        )
-        for name, least in _MINIMUMS.items()
-    },
-}
 _RANGES = {"top_span_ratio": "(0, 1]", "dropout_rate": "[0, 1)"}
-_FLAGS = (
-    "fine_grained", "use_prior", "use_metadata", "use_features", "use_segment_distance",
-    "model_heads", "singletons",
-)  # fmt: skip
 
 
 def check_arguments(**arguments) -> None:
     """Raises a `ValueError` if an argument of the resolver or preprocessor is out of its range."""
     for name, value in arguments.items():
-        if name in _RULES:
-            accepts, rule = _RULES[name]
-            check_in(name, value, accepts(value), rule)
+        if name == "model_type":
+            check_in(name, value, value in _MODEL_TYPES, f"one of {_MODEL_TYPES}")
+        elif name == "genres":
+            is_list = isinstance(value, Collection) and not isinstance(value, str)
+            is_right = is_list and all(isinstance(genre, str) for genre in value)
+            check_in(name, value, is_right, "a list of strings")
+        elif name in _MINIMUMS:
+            is_right = is_number(value) and value % 1 == 0 and value >= _MINIMUMS[name]
+            check_in(name, value, is_right, f"{_MINIMUMS[name]} or more")
         elif name in _RANGES:
             check_range(_RANGES[name], **{name: value})
-        elif name in _FLAGS:
+        else:
             check_flags(**{name: value})
 
 

@@ -1,6 +1,7 @@
 """Converts strings to masked batches for `SpanBertPretrainer`."""
 
 import functools
+import inspect
 
 import keras
 import keras_hub
@@ -11,6 +12,13 @@ from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.tasks.pretrain.objectives import CHOICES, mask_inputs
+
+# The arguments of `SpanMasking` that do not describe the vocabulary, and their defaults.
+_MASKING = {
+    name: parameter.default
+    for name, parameter in inspect.signature(SpanMasking).parameters.items()
+    if not name.endswith(("_size", "_id", "_ids", "kwargs"))
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -68,39 +76,15 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         self,
         tokenizer,
         sequence_length: int = 512,
-        mask_rate: float = 0.15,
-        max_predictions: int | None = None,
-        geometric_p: float = 0.2,
-        max_span_words: int = 10,
-        max_span_tokens: int = 15,
-        mask_token_rate: float = 0.8,
-        random_token_rate: float = 0.1,
-        replacement: str = "span",
-        scheme: str = "span",
-        seed=None,
-        pad_predictions_to: int = 1,
-        num_mask_copies: int | None = None,
         span_boundary: bool = True,
         next_sentence: bool = False,
         **kwargs,
     ):
+        masking_config = {name: kwargs.pop(name, value) for name, value in _MASKING.items()}
         super().__init__(**kwargs)
+        self.masking_config = masking_config
         self.tokenizer = tokenizer
         self.sequence_length = check_length(sequence_length)
-        self.masking_config = {
-            "mask_rate": mask_rate,
-            "max_predictions": max_predictions,
-            "geometric_p": geometric_p,
-            "max_span_words": max_span_words,
-            "max_span_tokens": max_span_tokens,
-            "mask_token_rate": mask_token_rate,
-            "random_token_rate": random_token_rate,
-            "replacement": replacement,
-            "scheme": scheme,
-            "seed": seed,
-            "pad_predictions_to": pad_predictions_to,
-            "num_mask_copies": num_mask_copies,
-        }
         check_flags(span_boundary=span_boundary, next_sentence=next_sentence)
         self.span_boundary = bool(span_boundary)
         self.next_sentence = bool(next_sentence)

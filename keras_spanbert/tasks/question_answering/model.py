@@ -150,17 +150,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         answerer.answer("Who wrote it?", "Bob wrote the letter.", top_k=3)
         ```
         """
-        if isinstance(questions, str) != isinstance(contexts, str):
-            raise ValueError(
-                "`questions` and `contexts` must be both a string or both a list of strings. "
-                f"Received: questions={questions!r:.80}, contexts={contexts!r:.80}"
-            )
         if isinstance(questions, str):
-            # One question with one context: one list of answers.
-            (answers,) = self.answer(
-                [questions], [contexts], top_k, max_answer_length, null_threshold, batch_size
-            )
-            return answers
+            lengths = top_k, max_answer_length
+            return self.answer([questions], [contexts], *lengths, null_threshold, batch_size)[0]
         check_counts(top_k=top_k)
         answers, _ = self._decode(
             questions, contexts, max_answer_length, null_threshold, batch_size, max(top_k, N_BEST)

@@ -36,18 +36,9 @@ _FIXED = (_CLS, _SUBJECT, _OBJECT, _SUBJECT_END, _OBJECT_END, _SEP, _SEP_2, _SEP
 # Position of an item among those of its word: opening symbols, pieces, closing symbols. Items after
 # the text have the position of a word after the last one.
 _SLOTS = {
-    _CLS: 0,
-    _SUBJECT: 0,
-    _OBJECT: 1,
-    _PIECE: 2,
-    _SUBJECT_END: 3,
-    _OBJECT_END: 4,
-    _SEP: 0,
-    _ABOUT_SUBJECT: 1,
-    _SEP_2: 2,
-    _ABOUT_OBJECT: 3,
-    _SEP_3: 4,
-}
+    _CLS: 0, _SUBJECT: 0, _OBJECT: 1, _PIECE: 2, _SUBJECT_END: 3, _OBJECT_END: 4,
+    _SEP: 0, _ABOUT_SUBJECT: 1, _SEP_2: 2, _ABOUT_OBJECT: 3, _SEP_3: 4,
+}  # fmt: skip
 _NUM_SLOTS = 5
 _FAR = 1 << 40  # Larger than any number of items.
 

@@ -4,6 +4,7 @@ Legend: N = texts, T = tokens of all texts, S = words of all texts, L = tokens p
 """
 
 import collections
+import functools
 
 import keras
 import numpy as np
@@ -272,7 +273,6 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
             )
         self.tokenizer = tokenizer
         self.doc_stride = int(doc_stride)
-        self._is_continuation = None
 
     @classmethod
     def arguments_for_length(cls, sequence_length: int) -> dict:
@@ -400,13 +400,11 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
             places += [f"word {j} of text {i}" for j in range(len(words))]
         return as_labels(found, self.label_names, places.__getitem__)
 
-    @property
+    @functools.cached_property
     def is_continuation(self) -> np.ndarray:
         """Whether each token of the vocabulary continues a word: bool `[V]`."""
-        if self._is_continuation is None:
-            suffix, vocabulary = self.tokenizer.suffix_indicator, self.tokenizer.get_vocabulary()
-            self._is_continuation = np.array([x.startswith(suffix) for x in vocabulary], bool)
-        return self._is_continuation
+        suffix, vocabulary = self.tokenizer.suffix_indicator, self.tokenizer.get_vocabulary()
+        return np.array([x.startswith(suffix) for x in vocabulary], bool)
 
     def windows_of(self, words: Words) -> dict:
         """Returns the windows of words: see `windows`.
