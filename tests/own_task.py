@@ -7,8 +7,8 @@ import keras_spanbert as ks
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.text.labels import as_labels
-from keras_spanbert.text.pairs import encode_pairs
 from keras_spanbert.text.strings import as_strings
+from keras_spanbert.text.tokens import encode_pairs
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] ann left she who .".split()
 L = 11

@@ -8,7 +8,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "keras_spanbert"
 # From the lowest to the highest. Each module belongs to the layer of its file or folder.
 FLOORS = [
     (
-        "bridge", "cache", "checks", "console", "files", "stores", "keras_losses", "keras_private",
+        "cache", "checks", "console", "files", "stores", "keras_losses", "keras_private",
         "optional", "tensorflow_log", "distribution", "layers", "metrics", "wording",
     ),
     ("training", "formats", "text", "data.batches"),

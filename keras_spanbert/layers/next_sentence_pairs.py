@@ -6,9 +6,8 @@ import numpy as np
 from keras_spanbert.checks import check_id, check_ids, check_positive, check_range
 from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, take, true_indices
 from keras_spanbert.layers.span_masking import SpanMasking
-from keras_spanbert.layers.stateless_random import uniform
 from keras_spanbert.layers.sublayers import config_of
-from keras_spanbert.layers.token_layer import TokenLayer, as_array
+from keras_spanbert.layers.token_layer import TokenLayer, as_array, uniform
 
 # Characters that end a sentence, in many scripts, and those that can follow and belong to it.
 SENTENCE_ENDS = ".!?…‼⁇⁈⁉‽。．｡！？؟۔।॥։።፧။។៕།༎᠃᠉"

@@ -15,9 +15,15 @@ from keras_spanbert.checks import (
 )
 from keras_spanbert.layers import span_masks
 from keras_spanbert.layers.array_functions import int32, take
-from keras_spanbert.layers.stateless_random import check_draws, row_uniform, uniform
 from keras_spanbert.layers.sublayers import config_of
-from keras_spanbert.layers.token_layer import TokenLayer, as_array, has_integers
+from keras_spanbert.layers.token_layer import (
+    TokenLayer,
+    as_array,
+    check_draws,
+    has_integers,
+    row_uniform,
+    uniform,
+)
 
 REPLACEMENTS = ("span", "token")
 LINGUISTIC_SCHEMES = ("entity", "noun_phrase")

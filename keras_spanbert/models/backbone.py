@@ -9,7 +9,6 @@ from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.formats.huggingface import ACTIVATIONS, hidden_act
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.layout import add_layout, check_shards
-from keras_spanbert.layers.position_embedding import PositionEmbedding
 from keras_spanbert.layers.sublayers import (
     config_of,
     kernel_initializer,
@@ -56,6 +55,20 @@ def pooler(backbone) -> keras.layers.Dense:
 def gelu_tanh(x):
     """Computes the tanh approximation of GELU, as Google's code for BERT does."""
     return keras.activations.gelu(x, approximate=True)
+
+
+@keras.saving.register_keras_serializable(package="keras_spanbert")
+class PositionEmbedding(keras_hub.layers.PositionEmbedding):
+    """keras-hub's `PositionEmbedding`, whose gradient on GPUs with JAX is a matrix product."""
+
+    def call(self, inputs, start_index=0, positions=None):
+        if keras.backend.backend() != "jax" or positions is not None:
+            return super().call(inputs, start_index=start_index, positions=positions)
+        from keras_spanbert.layers.jax_gradients import repeat
+
+        rows, *shape = inputs.shape
+        vectors = super().call(keras.ops.zeros(shape), start_index=start_index)
+        return repeat(vectors, rows)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

@@ -1,6 +1,7 @@
 """Tokenizes many texts and lays out rows of tokens, eagerly and in graph code, with `xp`.
 
-Legend: N = texts or rows, T = tokens of all texts, L = tokens per row.
+A long text is shown in windows, rows of some tokens (`[CLS]`, a question), a span of the text, and
+`[SEP]`. Legend: N = texts or rows, T = tokens of all texts, W = windows, L = tokens per row.
 """
 
 import collections
@@ -157,6 +158,98 @@ def _in_threads(function: Callable, items: Iterable) -> list:
     """Returns the results of a function for items, in order. Runs it in threads."""
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(function, items))
+
+
+def encode_pairs(preprocessor, first, second) -> dict:
+    """Returns rows of one or two texts, a dict of int32 `[N, L]`, like `run_glue.py`.
+
+    `first` and `second` are N strings, `""` or `None` for no second text, which then has no
+    `[SEP]`. If a pair is too long, tokens are dropped from the end of the longer text, one at a
+    time, and from the second text if both have the same length. Equal texts are tokenized once.
+    """
+    tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
+    xp = namespace(first)
+    if second is None and xp is np:
+        second = [""] * len(first)
+    elif second is None:
+        import tensorflow as tf
+
+        second = tf.zeros_like(first)
+    both = [tokenize_repeated(tokenizer, texts) for texts in (first, second)]
+    sizes = [tokens.sizes for tokens in both]
+    has_second = (np.array(second, object) if xp is np else second) != ""
+    room = xp.where(has_second, np.int32(length - 3), np.int32(length - 2))
+    preprocessor.log_cut(sizes[0] + sizes[1] > room)
+    kept = xp.minimum(sizes[0], xp.maximum(room - sizes[1], -(-room // 2)))
+    kept_second = xp.minimum(sizes[1], room - kept)
+    counts = [kept, xp.where(kept_second > 0, kept_second, np.int32(-1))]
+
+    def lay_out(rows):
+        some = [Part(x.ids, x.starts[rows], n[rows]) for x, n in zip(both, counts)]
+        return token_rows(xp, some, length, tokenizer)[0]
+
+    return in_chunks(xp, has_second, lay_out)
+
+
+# === Windows of long texts ===
+# The spans of texts that windows show, in the order of the texts. All arrays are int32.
+DocSpans = collections.namedtuple(
+    "DocSpans",
+    [
+        "example",  # [W], index of the text
+        "before",  # [W], number of tokens before the span
+        "size",  # [W], number of tokens of the text
+        "first",  # [W], index of the span's first token in the text
+        "count",  # [W], number of tokens of the span
+    ],
+)
+
+
+def doc_spans(xp, before, sizes, length, stride):
+    """Splits texts into the spans that windows show, in the order of the texts: `DocSpans`.
+
+    `before` and `sizes`, `[N]`, are the numbers of tokens before the span in each text's windows
+    and of the text. Spans start `stride` tokens apart.
+    """
+    room = length - 1 - before
+    num_spans = 1 + xp.maximum(-(-(sizes - room) // stride), 0)
+    ends = xp.cumsum(num_spans, dtype=np.int32)
+    example = repeat(xp, range_like(xp, sizes), num_spans)
+    span = range_like(xp, example) - take(xp, ends - num_spans, example)
+    first = span * stride
+    size, before = take(xp, sizes, example), take(xp, before, example)
+    count = xp.minimum(length - 1 - before, size - first)
+    return DocSpans(example, before, size, first, count)
+
+
+def is_max_context(xp, spans, length, stride):
+    """Returns whether each token has its largest context in this window: bool `[W, L]`."""
+    # Number of windows before and after that can contain the same token.
+    reach = (length - 3) // stride
+    if xp is np:  # Most texts have one window.
+        beyond = np.max(spans.size + spans.before + 1 - length, initial=0)
+        reach = min(reach, -(-int(beyond) // stride))
+    first, size = spans.first[:, None], spans.size[:, None]
+    room = length - 1 - spans.before[:, None]
+    token = xp.arange(length, dtype=np.int32)[None, :] - spans.before[:, None]
+
+    # A token's score in a span is its smaller context, left or right, plus a
+    # hundredth of the span's size. The first span with the best score is chosen.
+    def score(token, count):
+        context = xp.asarray(xp.minimum(token, count - 1 - token), dtype=np.float64)
+        return context + 0.01 * xp.asarray(count, dtype=np.float64)
+
+    mine = score(token, spans.count[:, None])
+    is_best = (token >= 0) & (token < spans.count[:, None])
+    for offset in range(-reach, reach + 1):
+        shift = offset * stride
+        exists = (first + shift >= 0) & (first + shift - stride + room < size)
+        count = xp.minimum(room, size - first - shift)
+        other = token - shift
+        is_in = exists & (other >= 0) & (other < count)
+        theirs = score(other, count)
+        is_best &= ~(is_in & (theirs >= mine if offset < 0 else theirs > mine))
+    return is_best
 
 
 # === In graph code ===

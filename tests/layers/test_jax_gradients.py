@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from keras_spanbert.layers import jax_gradients
 from keras_spanbert.layers.attention import SelfAttention, attend
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.position_embedding import PositionEmbedding
 from keras_spanbert.layers.transformer_layer import TransformerLayer
+from keras_spanbert.models.backbone import PositionEmbedding
 
 B, L, N, D = 3, 5, 2, 7
 EPSILON = 1e-3

@@ -202,7 +202,7 @@ def test_seeds_determine_pairs_and_masks_draw_other_numbers():
     first, second = (numbers(layer(token_ids))["token_ids"] for _ in range(2))
     assert (first != second).any()
     np.testing.assert_array_equal(first, numbers(again(token_ids))["token_ids"])
-    from keras_spanbert.layers.stateless_random import uniform
+    from keras_spanbert.layers.token_layer import uniform
 
     one, other = uniform(3, 500, 2), uniform(3, 500, 2, stream=8)
     assert abs(np.corrcoef(one[:, 0], other[:, 0])[0, 1]) < 0.2

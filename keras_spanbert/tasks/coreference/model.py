@@ -11,6 +11,7 @@ from keras_spanbert.checks import check_in
 from keras_spanbert.models.checkpoint_entries import Checkpoint, Entry, TensorGroup
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.saved_model import strings
+from keras_spanbert.tasks.coreference.inference import clusters
 from keras_spanbert.tasks.coreference.layers import gather_rows
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
@@ -24,7 +25,6 @@ from keras_spanbert.tasks.coreference.scoring import (
     feature_rows,
     model_inputs,
 )
-from keras_spanbert.tasks.coreference.serving import clusters
 from keras_spanbert.training.losses import WeightedMean
 from keras_spanbert.training.optimizer import TwoRateAdam
 

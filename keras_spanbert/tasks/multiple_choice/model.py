@@ -23,8 +23,8 @@ from keras_spanbert.tasks.multiple_choice.preprocessor import (
     is_one,
 )
 from keras_spanbert.text.examples import check_examples
-from keras_spanbert.text.pairs import encode_pairs
 from keras_spanbert.text.strings import as_strings, check_in_graph
+from keras_spanbert.text.tokens import encode_pairs
 
 # The logit of padding. Its probability is 0, and the loss stays finite.
 NO_CHOICE = -1e9

@@ -6,8 +6,8 @@ import numpy as np
 from keras_spanbert.checks import accepts_datasets, check_length, check_same_length, to_python
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.text.examples import columns_of, is_examples
-from keras_spanbert.text.pairs import encode_pairs
 from keras_spanbert.text.strings import as_strings
+from keras_spanbert.text.tokens import encode_pairs
 
 MIN_CHOICES = 2  # Minimum number of choices of a question.
 

@@ -12,10 +12,18 @@ from keras_spanbert.checks import accepts_datasets, check_counts, check_same_len
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
-from keras_spanbert.text import windows as text_windows
 from keras_spanbert.text.examples import column, columns_of, is_examples
 from keras_spanbert.text.strings import as_strings
-from keras_spanbert.text.tokens import Part, in_chunks, token_rows, tokenize_texts, unique_texts
+from keras_spanbert.text.tokens import (
+    DocSpans,
+    Part,
+    doc_spans,
+    in_chunks,
+    is_max_context,
+    token_rows,
+    tokenize_texts,
+    unique_texts,
+)
 
 # Characters at which the released script splits words.
 _BLANKS = " \t\r\n\u202f"
@@ -268,10 +276,10 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             starts=take(xp, texts.starts, context_of), sizes=take(xp, texts.sizes, context_of)
         )
         before = xp.minimum(heads.sizes, np.int32(self.max_question_length)) + 2
-        spans = text_windows.doc_spans(xp, before, of_contexts.sizes, length, stride)
+        spans = doc_spans(xp, before, of_contexts.sizes, length, stride)
 
         def lay_out(rows):
-            some = text_windows.DocSpans(*(x[rows] for x in spans))
+            some = DocSpans(*(x[rows] for x in spans))
             starts = take(xp, of_contexts.starts, some.example) + some.first
             parts = [
                 Part(heads.ids, take(xp, heads.starts, some.example), some.before - 2),
@@ -282,7 +290,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             return {
                 **laid_out,
                 "offsets": xp.where(in_context[:, :, None], offsets, np.int32(-1)),
-                "is_max_context": text_windows.is_max_context(xp, some, length, stride),
+                "is_max_context": is_max_context(xp, some, length, stride),
             }
 
         example = spans.example

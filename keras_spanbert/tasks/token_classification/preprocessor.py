@@ -20,13 +20,15 @@ from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import append_end, int32, is_symbolic, namespace, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights, label_dtype
 from keras_spanbert.tasks.token_classification.decoding import is_of_entities
-from keras_spanbert.text import windows as text_windows
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import as_labels
 from keras_spanbert.text.tokens import (
+    DocSpans,
     Part,
+    doc_spans,
     expand,
     in_chunks,
+    is_max_context,
     token_rows,
     tokenize_repeated,
     tokenize_texts,
@@ -414,14 +416,14 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         xp = namespace(words.ids)
         length, stride = self.sequence_length, self.doc_stride
         ones = xp.ones_like(words.sizes)
-        spans = text_windows.doc_spans(xp, ones, words.sizes, length, stride)
+        spans = doc_spans(xp, ones, words.sizes, length, stride)
 
         def lay_out(rows):
-            some = text_windows.DocSpans(*(x[rows] for x in spans))
+            some = DocSpans(*(x[rows] for x in spans))
             starts = take(xp, words.starts, some.example) + some.first
             parts = [Part(words.ids, starts, some.count)]
             laid_out, [(is_inside, token)] = token_rows(xp, parts, length, self.tokenizer)
-            is_shown = text_windows.is_max_context(xp, some, length, stride)
+            is_shown = is_max_context(xp, some, length, stride)
             return {
                 **laid_out,
                 "word": xp.where(is_inside, take(xp, words.word, token), np.int32(-1)),

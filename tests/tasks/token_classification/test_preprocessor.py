@@ -5,7 +5,7 @@ import pytest
 import tensorflow.experimental.numpy as tnp
 
 import keras_spanbert as ks
-from keras_spanbert.text import windows
+from keras_spanbert.text.tokens import doc_spans, is_max_context
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c", "."]
 
@@ -55,8 +55,8 @@ def test_label_is_on_the_first_token_in_the_best_window():
 @pytest.mark.parametrize("xp", [np, tnp])
 def test_best_windows_of_tokens_by_hand(xp):
     # The same windows. The best one shows the most tokens on the shorter side.
-    spans = windows.doc_spans(xp, np.int32([1]), np.int32([7]), length=6, stride=2)
-    is_best = np.asarray(windows.is_max_context(xp, spans, length=6, stride=2))
+    spans = doc_spans(xp, np.int32([1]), np.int32([7]), length=6, stride=2)
+    is_best = np.asarray(is_max_context(xp, spans, length=6, stride=2))
     assert is_best.astype(int).tolist() == [
         [0, 1, 1, 1, 0, 0],
         [0, 0, 1, 1, 0, 0],
