@@ -13,7 +13,7 @@ from keras_spanbert.checks import expand_home
 from keras_spanbert.keras_private import ask_to_overwrite, call_layers, order_layers
 from keras_spanbert.layers.sublayers import resolve_policies
 from keras_spanbert.models import lora
-from keras_spanbert.models.from_preset import FromPreset, registration_hint
+from keras_spanbert.models.source import FromPreset, registration_hint
 
 _LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()

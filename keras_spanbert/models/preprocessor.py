@@ -13,7 +13,7 @@ from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.fit_strings import unpack
-from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.source import FromPreset
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import as_labels, check_names

@@ -14,7 +14,7 @@ from keras_spanbert.formats.vocabulary import read_tokenizer_file
 from keras_spanbert.keras_private import is_loading_safely
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
-from keras_spanbert.models.from_preset import FromPreset
+from keras_spanbert.models.source import FromPreset
 from keras_spanbert.text.normalization import (
     MAX_WORD_CHARACTERS,
     graph_normalizer,

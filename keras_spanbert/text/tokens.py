@@ -24,16 +24,10 @@ Tokens = collections.namedtuple(
     ],
 )
 
-# A part of each row, for example a text. A row with a count of -1 has neither the part nor its
+# A part of each row, for example a text: the `ids` `[T]`, and for each row the index of its first
+# token and the number of its tokens, `[N]`. A row with a count of -1 has neither the part nor its
 # `[SEP]`.
-Part = collections.namedtuple(
-    "Part",
-    [
-        "ids",  # [T]
-        "starts",  # [N], index of the first token in each row
-        "counts",  # [N], number of tokens in each row
-    ],
-)
+Part = collections.namedtuple("Part", ["ids", "starts", "counts"])
 
 # Numbers of texts to tokenize and of rows to lay out at once. They limit the memory.
 _TOKENIZE_BATCH = 1024
@@ -192,17 +186,9 @@ def encode_pairs(preprocessor, first, second) -> dict:
 
 
 # === Windows of long texts ===
-# The spans of texts that windows show, in the order of the texts. All arrays are int32.
-DocSpans = collections.namedtuple(
-    "DocSpans",
-    [
-        "example",  # [W], index of the text
-        "before",  # [W], number of tokens before the span
-        "size",  # [W], number of tokens of the text
-        "first",  # [W], index of the span's first token in the text
-        "count",  # [W], number of tokens of the span
-    ],
-)
+# The spans of texts that windows show, int32 `[W]`: the index of the text, the number of tokens
+# before the span and of the text, the index of the span's first token, and its number of tokens.
+DocSpans = collections.namedtuple("DocSpans", ["example", "before", "size", "first", "count"])
 
 
 def doc_spans(xp, before, sizes, length, stride):

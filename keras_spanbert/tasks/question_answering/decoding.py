@@ -13,15 +13,8 @@ from keras_spanbert.text.strings import as_strings
 
 N_BEST = 20  # Number of candidates per window and per question, as released.
 
-Candidates = collections.namedtuple(
-    "Candidates",
-    [
-        "window",
-        "start",  # token in the window
-        "end",
-        "logit",  # float64, sum of both
-    ],
-)
+# Pairs of a start and an end, tokens of a window, and the sum of their logits, float64: `[C]` each.
+Candidates = collections.namedtuple("Candidates", ["window", "start", "end", "logit"])
 
 Scored = collections.namedtuple(
     "Scored",

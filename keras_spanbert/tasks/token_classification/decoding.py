@@ -30,16 +30,9 @@ Scheme = collections.namedtuple(
         "penalty",  # float64 [C, P], minus infinity for unused columns of `before`
     ],
 )
-Entities = collections.namedtuple(
-    "Entities",
-    [
-        "text",  # int [E]
-        "first",  # int [E], its first word, counted over all texts
-        "last",  # int [E]
-        "kind",  # int [E]
-        "score",  # float64 [E], the mean probability of its words' labels
-    ],
-)
+# The text, first and last word, counted over all texts, and kind of entities, int `[E]`, and the
+# mean probability of their words' labels, float64 `[E]`.
+Entities = collections.namedtuple("Entities", ["text", "first", "last", "kind", "score"])
 
 
 def is_of_entities(labels) -> bool:
