@@ -24,6 +24,14 @@ def check_in(name: str, value, is_in, rule: str):
     return value
 
 
+def check_kind(name: str, value, is_right, rule: str):
+    """Returns an argument like `check_in`, whose message also gives the type of the value."""
+    if not is_right:
+        shown, kind = " ".join(repr(value).split()), type(value).__name__
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={shown:.80}, of type {kind}")
+    return value
+
+
 def check_positive(name: str, value) -> int:
     """Returns an argument as an int. Raises a `ValueError` if it is not a positive integer."""
     is_positive = is_number(value) and value >= 1 and value % 1 == 0

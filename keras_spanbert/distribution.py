@@ -417,8 +417,7 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
         model.save_to_preset("model")
     ```
     """
-    if mode not in MODES:
-        raise ValueError(f"`mode` must be one of {', '.join(MODES)}. Received: {mode!r}")
+    check_in("mode", mode, mode in MODES, f"one of {', '.join(MODES)}")
     backend = keras.backend.backend()
     if dead_after is None:
         dead_after = _DEAD_AFTER.get(backend, 1)

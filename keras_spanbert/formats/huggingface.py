@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from keras_spanbert import files
+from keras_spanbert.checks import check_in
 from keras_spanbert.formats.tensors import Tensor, find_tensor_files, open_tensors, without_wrappers
 
 # In a file of its own: `transformers` would warn about weights that it does not know.
@@ -42,12 +43,8 @@ def read_huggingface(folder: str) -> tuple[dict, dict[str, Tensor]]:
 
 def hidden_act(activation: str) -> str:
     """Returns `hidden_act` for a Keras activation. Raises `ValueError` if there is none."""
-    if activation not in _HIDDEN_ACTS:
-        raise ValueError(
-            f"The activation must be one of {', '.join(_HIDDEN_ACTS)} for Hugging Face. "
-            f"Received: {activation}"
-        )
-    return _HIDDEN_ACTS[activation]
+    rule = f"one of {', '.join(_HIDDEN_ACTS)} for Hugging Face"
+    return _HIDDEN_ACTS[check_in("activation", activation, activation in _HIDDEN_ACTS, rule)]
 
 
 def write_huggingface(

@@ -6,6 +6,7 @@ import math
 import keras
 from keras import ops
 
+from keras_spanbert.checks import check_in
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.sublayers import config_of
 
@@ -30,11 +31,8 @@ class SelfAttention(keras.layers.Layer):
 
     def build(self, inputs_shape):
         hidden_dim = inputs_shape[-1]
-        if hidden_dim % self.num_heads:
-            raise ValueError(
-                "`num_heads` must divide the size of the last axis of the inputs. Received: "
-                f"num_heads={self.num_heads}, inputs_shape={inputs_shape}"
-            )
+        rule = f"a divisor of the size of the inputs' last axis, {hidden_dim}"
+        check_in("num_heads", self.num_heads, hidden_dim % self.num_heads == 0, rule)
         head_dim = hidden_dim // self.num_heads
         heads_shape = (self.num_heads, head_dim)
 

@@ -5,7 +5,7 @@ import warnings
 import keras
 from keras import ops
 
-from keras_spanbert.checks import check_counts, check_range
+from keras_spanbert.checks import check_counts, check_in, check_range
 from keras_spanbert.keras_private import operations_before
 from keras_spanbert.layers.layout import relayout
 from keras_spanbert.layers.sublayers import (
@@ -49,11 +49,8 @@ class TiedHead(keras.layers.Layer):
                 "One of `vocabulary_size` and `token_embedding` must be set. Received: "
                 "vocabulary_size=None, token_embedding=None"
             )
-        if vocabulary_size != size:
-            raise ValueError(
-                "`vocabulary_size` must equal that of `token_embedding`. Received: "
-                f"vocabulary_size={vocabulary_size}, token_embedding.input_dim={size}"
-            )
+        rule = f"that of `token_embedding`, {size}"
+        check_in("vocabulary_size", vocabulary_size, vocabulary_size == size, rule)
         check_counts(vocabulary_size=vocabulary_size)
         check_range("[0, inf)", layer_norm_epsilon=layer_norm_epsilon)
         self.vocabulary_size = vocabulary_size

@@ -9,7 +9,7 @@ import unicodedata
 
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_number_or_none, is_number
+from keras_spanbert.checks import accepts_datasets, check_kind, check_number_or_none, is_number
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -203,11 +203,7 @@ def _texts(answers):
 
 def _by_id(name, values, is_right, kind):
     """Returns a dict with ids as strings. Raises a `ValueError` if the argument is not a dict."""
-    if not isinstance(values, dict):
-        raise ValueError(
-            f"`{name}` must be a dict of question id to {kind}. Received: {name}={values!r:.80}, "
-            f"of type {type(values).__name__}"
-        )
+    check_kind(name, values, isinstance(values, dict), f"a dict of question id to {kind}")
     for i, value in values.items():
         if not is_right(value):
             raise ValueError(f"`{name}[{i!r}]` must be {kind}. Received: {value!r:.80}")

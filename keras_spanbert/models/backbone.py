@@ -4,7 +4,7 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_spanbert.checks import check_counts, check_flags, check_range
+from keras_spanbert.checks import check_counts, check_flags, check_in, check_range
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.formats.huggingface import ACTIVATIONS, hidden_act
 from keras_spanbert.layers.dropout import Dropout
@@ -228,11 +228,8 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             "[0, inf)", layer_norm_epsilon=layer_norm_epsilon, initializer_range=initializer_range
         )
         check_flags(rematerialize=rematerialize, pooled_output=pooled_output)
-        if hidden_dim % num_heads:
-            raise ValueError(
-                "`num_heads` must divide `hidden_dim`. Received: "
-                f"num_heads={num_heads}, hidden_dim={hidden_dim}"
-            )
+        rule = f"a divisor of `hidden_dim`, {hidden_dim}"
+        check_in("num_heads", num_heads, hidden_dim % num_heads == 0, rule)
         check_shards(num_heads=num_heads, hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
         add_layout(self.sharding_layout)
         # === Layers ===

@@ -11,16 +11,22 @@ import keras
 import numpy as np
 
 from keras_spanbert import distribution
-from keras_spanbert.checks import accepts_datasets, check_counts, check_number_or_none, to_lists
+from keras_spanbert.checks import (
+    accepts_datasets,
+    check_counts,
+    check_kind,
+    check_number_or_none,
+    to_lists,
+)
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models.lora import forget_functions
-from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import check_label_arrays
+from keras_spanbert.text.strings import is_examples
 from keras_spanbert.training.optimizer import WarnAfterDecay, check_ema
 
 _RULE = (
-    "`x` must be at least one row of strings (lists or arrays of strings, see the class), a dict "
+    "at least one row of strings (lists or arrays of strings, see the class), a dict "
     "of the model's arrays, or batches of either in a `tf.data.Dataset` or a "
     "`keras.utils.PyDataset`. Other streams must have batches of the model's arrays"
 )
@@ -160,8 +166,7 @@ class StringInputs:
                 check_label_arrays(self, x, y, sample_weight)
             return x, y, sample_weight, True
         if kind == "rows":
-            if isinstance(x, (str, bytes)) or not _num_rows(x):
-                raise ValueError(f"{_RULE}. Received: x={x!r:.80}, of type {type(x).__name__}")
+            check_kind("x", x, not isinstance(x, (str, bytes)) and _num_rows(x), _RULE)
             x, y, sample_weight = self.preprocess_rows(
                 x, y, sample_weight, batch_size, shuffle, is_training, needs_labels
             )
@@ -401,12 +406,11 @@ class StringInputs:
     # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
     def _check_batch(self, x, *labels):
         self._forget_old_functions()
-        if not (isinstance(x, dict) and "token_ids" in x):
-            raise ValueError(
-                "`x` must be a dict of the model's arrays, which is the first result of "
-                "`model.preprocess`. `fit`, `evaluate` and `predict` take strings. Received: "
-                f"x={x!r:.80}, of type {type(x).__name__}"
-            )
+        rule = (
+            "a dict of the model's arrays, which is the first result of `model.preprocess`. `fit`, "
+            "`evaluate` and `predict` take strings"
+        )
+        check_kind("x", x, isinstance(x, dict) and "token_ids" in x, rule)
         if labels:
             check_label_arrays(self, x, *labels)
 

@@ -15,8 +15,8 @@ from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.fit_strings import unpack
 from keras_spanbert.models.source import FromPreset
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
-from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import as_labels, check_names
+from keras_spanbert.text.strings import is_examples
 from keras_spanbert.wording import format_count
 
 _LOG = logging.getLogger("keras_spanbert")

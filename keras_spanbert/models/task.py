@@ -75,11 +75,9 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         if name == "backbone":
             is_backbone = isinstance(value, keras_hub.models.Backbone)
             check_in("backbone", value, is_backbone, "a `SpanBertBackbone`")
-            if getattr(value, "pooled_output", False):
-                raise ValueError(
-                    "`backbone` must have `pooled_output=False`: tasks that need a pooler have "
-                    f"their own. Received: backbone={value} with pooled_output=True"
-                )
+            pooled = getattr(value, "pooled_output", False)
+            rule = "False for the backbone of a task: tasks that need a pooler have their own"
+            check_in("pooled_output", pooled, not pooled, rule)
             # Must run before the constructor creates the first variable.
             add_layout(self.sharding_layout)
         if name == "preprocessor":
@@ -246,12 +244,9 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         if self.preprocessor is None:
             raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
         self.set_up_preprocessor()  # As in `get_config`.
-        longest = self.backbone.max_sequence_length
-        if self.preprocessor.sequence_length > longest:
-            raise ValueError(
-                f"The preprocessor's `sequence_length` must be at most the model's {longest}. "
-                f"Received: sequence_length={self.preprocessor.sequence_length}"
-            )
+        longest, length = self.backbone.max_sequence_length, self.preprocessor.sequence_length
+        rule = f"at most the model's {longest}"
+        check_in("sequence_length", length, length <= longest, rule)
 
     @one_thread
     def untrained_heads(self) -> list[str]:

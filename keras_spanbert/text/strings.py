@@ -1,11 +1,12 @@
-"""Converts strings in any container, and replaces invalid characters."""
+"""Lists of examples, and strings in any container."""
 
 import contextlib
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
-from keras_spanbert.checks import decode
+from keras_spanbert.checks import check_in, check_kind, decode
 from keras_spanbert.layers.array_functions import is_symbolic
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -42,18 +43,10 @@ def as_strings(name: str, value):
                 items = array.tolist()
         if all(isinstance(item, (str, bytes)) for item in items):
             return [decode(item) if isinstance(item, bytes) else item for item in items]
-    if not isinstance(value, (list, tuple)):
-        shown = " ".join(repr(value).split())
-        raise ValueError(
-            f"`{name}` must be a list of strings. Received: {name}={shown:.80}, of type "
-            f"{type(value).__name__}"
-        )
+    check_kind(name, value, isinstance(value, (list, tuple)), "a list of strings")
     for i, item in enumerate(value):
         if not isinstance(item, str):
-            raise ValueError(
-                f"`{name}` must be a list of strings. Received: {name}[{i}]={item!r:.80}, of type "
-                f"{type(item).__name__}"
-            )
+            check_kind(f"{name}[{i}]", item, False, "a string")
     return list(value)
 
 
@@ -63,3 +56,34 @@ def check_in_graph(x, is_right, *message):
 
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_right), message)]):
         return tf.identity(x)
+
+
+def is_examples(x) -> bool:
+    """Returns whether `x` is a list of examples, one dict per row, as readers return them."""
+    return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(row, dict) for row in x)
+
+
+def check_examples(examples) -> None:
+    """Raises a `ValueError` if examples to score are not a list of dicts."""
+    rule = "a list of dicts, as the readers in `keras_spanbert.data` return them"
+    check_in("examples", examples, is_examples(examples), rule)
+
+
+def column(examples, name: str) -> list:
+    """Returns the values of one key of all examples. Raises `ValueError` if one lacks the key."""
+    for i, example in enumerate(examples):
+        if name not in example:
+            raise ValueError(f"An example must have a `{name}`. Received: x[{i}]={example!r:.80}")
+    return [example[name] for example in examples]
+
+
+def columns_of(examples, required: Sequence[str], optional: Sequence[str] = ()) -> dict:
+    """Returns columns of examples by name. Those that are optional have `None` for missing values.
+
+    An optional column that no example has is left out.
+    """
+    found = [name for name in optional if any(name in example for example in examples)]
+    return {
+        **{name: column(examples, name) for name in required},
+        **{name: [example.get(name) for example in examples] for name in found},
+    }

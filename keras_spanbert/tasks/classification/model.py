@@ -12,8 +12,8 @@ from keras_spanbert.models.checkpoint_entries import Checkpoint
 from keras_spanbert.models.classifier import ClassifierTask, dropout_layer, probabilities
 from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
-from keras_spanbert.text.examples import check_examples
 from keras_spanbert.text.labels import check_names
+from keras_spanbert.text.strings import check_examples
 from keras_spanbert.training.losses import WeightedMeanBinaryCrossentropy, WeightedMeanSquaredError
 
 
@@ -124,11 +124,8 @@ class SpanBertTextClassifier(ClassifierTask):
         _check_is_classification(names, num_classes, multi_label)
         num_classes = len(names or ()) if num_classes is None else num_classes
         check_counts(num_classes=num_classes)
-        if names and len(names) != num_classes:
-            raise ValueError(
-                f"`class_names` must have `num_classes` names, {num_classes}. Received: "
-                f"{len(names)}, {class_names!r:.80}"
-            )
+        rule = f"as many names as `num_classes`, {num_classes}"
+        check_in("class_names", names, not names or len(names) == num_classes, rule)
         # The preprocessor and Keras's constructor read these.
         self.num_classes = int(num_classes)
         self.multi_label = bool(multi_label)

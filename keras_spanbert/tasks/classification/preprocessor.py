@@ -11,9 +11,8 @@ from keras_spanbert.checks import (
     to_python,
 )
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
-from keras_spanbert.text.examples import column, is_examples
 from keras_spanbert.text.labels import label_id, label_numbers
-from keras_spanbert.text.strings import as_strings
+from keras_spanbert.text.strings import as_strings, column, is_examples
 from keras_spanbert.text.tokens import encode_pairs
 
 

@@ -18,6 +18,7 @@ from keras_spanbert.checks import (
     check_counts,
     check_flags,
     check_in,
+    check_kind,
     is_integer,
     is_number,
 )
@@ -84,10 +85,8 @@ def as_documents(
     genres = [genre] * len(texts) if isinstance(genre, str) else genre
     genres = _for_each("genre", genres, len(texts))
     for name in genres:
-        if name is not None and name not in allowed:
-            raise ValueError(
-                f"`genre` must be one of the resolver's, {list(allowed)}. Received: {name!r:.80}"
-            )
+        is_right = name is None or name in allowed
+        check_in("genre", name, is_right, f"one of the resolver's, {list(allowed)}")
     documents = [
         {
             "doc_key": genres[i] or "",
@@ -145,12 +144,8 @@ def _as_texts(texts) -> list[Text]:
             words, starts, ends, sizes = split_text(replace_surrogates(text))
             found.append(Text(words, sizes, np.array([starts, ends], np.int64).T, text))
             continue
-        if not _are_lists_of_strings(text):
-            shown = " ".join(repr(text).split())
-            raise ValueError(
-                "`texts` must be a list of strings, or of lists of sentences, each a list of "
-                f"words. Received: texts[{i}]={shown:.80}, of type {type(text).__name__}"
-            )
+        rule = "a string, or a list of sentences, each a list of words"
+        check_kind(f"texts[{i}]", text, _are_lists_of_strings(text), rule)
         words = [*itertools.chain(*text)]
         places = np.arange(len(words))[:, None] + [0, 1]
         found.append(Text(words, [*map(len, text)], places, None))

@@ -22,8 +22,7 @@ from keras_spanbert.tasks.multiple_choice.preprocessor import (
     SpanBertMultipleChoicePreprocessor,
     is_one,
 )
-from keras_spanbert.text.examples import check_examples
-from keras_spanbert.text.strings import as_strings, check_in_graph
+from keras_spanbert.text.strings import as_strings, check_examples, check_in_graph
 from keras_spanbert.text.tokens import encode_pairs
 
 # The logit of padding. Its probability is 0, and the loss stays finite.

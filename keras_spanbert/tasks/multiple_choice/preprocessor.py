@@ -3,10 +3,15 @@
 import keras
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_length, check_same_length, to_python
+from keras_spanbert.checks import (
+    accepts_datasets,
+    check_kind,
+    check_length,
+    check_same_length,
+    to_python,
+)
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
-from keras_spanbert.text.examples import columns_of, is_examples
-from keras_spanbert.text.strings import as_strings
+from keras_spanbert.text.strings import as_strings, columns_of, is_examples
 from keras_spanbert.text.tokens import encode_pairs
 
 MIN_CHOICES = 2  # Minimum number of choices of a question.
@@ -51,11 +56,9 @@ def _split_pairs(prompts):
     for i, prompt in enumerate(prompts):
         pair = ("", prompt) if isinstance(prompt, str) else prompt
         is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
-        if not is_pair or not all(isinstance(text, str) for text in pair):
-            raise ValueError(
-                "A prompt must be a string or a pair of strings, (context, prompt). Received: "
-                f"prompts[{i}]={prompt!r:.80}, of type {type(prompt).__name__}"
-            )
+        is_pair = is_pair and all(isinstance(text, str) for text in pair)
+        rule = "a string or a pair of strings, (context, prompt)"
+        check_kind(f"prompts[{i}]", prompt, is_pair, rule)
         contexts.append(pair[0])
         rest.append(pair[1])
     return contexts, rest
@@ -66,17 +69,8 @@ def _as_choices(choices):
     is_ragged = hasattr(choices, "to_list")
     is_padded = not is_ragged and hasattr(choices, "__array__") and np.ndim(choices) == 2
     rows = to_python(choices)
-    if not isinstance(rows, list):
-        raise ValueError(
-            "`choices` must be a list of lists of strings. Received: "
-            f"choices={choices!r:.80}, of type {type(choices).__name__}"
-        )
+    check_kind("choices", choices, isinstance(rows, list), "a list of lists of strings")
     for i, row in enumerate(rows):
-        if isinstance(row, str):
-            raise ValueError(
-                f"`choices` must be a list of at least {MIN_CHOICES} strings for each prompt. "
-                f"Received: choices[{i}]={row!r:.80}, of type {type(row).__name__}"
-            )
         row = as_strings(f"choices[{i}]", row)
         rows[i] = row = [choice or None for choice in row] if is_padded else row
         count = sum(choice is not None for choice in row)
@@ -146,12 +140,8 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
     def rows(self, x) -> dict:
         if is_examples(x):
             x = columns_of(x, ["prompt", "choices"], ["context"])
-        if not isinstance(x, dict) or not {"prompt", "choices"} <= set(x):
-            raise ValueError(
-                '`x` must be a dict of "prompt" and "choices", a list of strings and a list of '
-                f"lists of strings, or a list of examples. Received: x={x!r:.80}, of type "
-                f"{type(x).__name__}"
-            )
+        rule = 'a dict of "prompt" and "choices", lists of strings, or a list of examples'
+        check_kind("x", x, isinstance(x, dict) and {"prompt", "choices"} <= set(x), rule)
         return self.inputs(x["prompt"], x["choices"], x.get("context"))
 
     def row_specs(self, x, num_rows):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_range
+from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in, check_range
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.training_stream import EVALUATION_SEED
 from keras_spanbert.distribution import check_even_rows
@@ -361,17 +361,11 @@ class SpanBertPretrainer(SpanBertTask):
         super().check_preprocessor()
         for name in objectives.CHOICES:
             theirs, mine = getattr(self.preprocessor, name), getattr(self, name)
-            if theirs != mine:
-                raise ValueError(
-                    f"The preprocessor's `{name}` must equal the model's, {mine}. Received: "
-                    f"{name}={theirs}"
-                )
-        value = self.preprocessor.masking_config["max_span_tokens"]
-        if value > self.max_span_tokens:
-            raise ValueError(
-                "The preprocessor's `max_span_tokens` must be at most the model's "
-                f"{self.max_span_tokens}. Received: max_span_tokens={value}"
-            )
+            rule = f"the model's, {mine}, in its preprocessor too"
+            check_in(name, theirs, theirs == mine, rule)
+        value, most = self.preprocessor.masking_config["max_span_tokens"], self.max_span_tokens
+        rule = f"at most the model's {most}"
+        check_in("max_span_tokens", value, value <= most, rule)
 
     # === Strings, with new masks in each epoch of `fit` ===
     @accepts_datasets

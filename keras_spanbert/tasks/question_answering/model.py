@@ -5,7 +5,7 @@ import functools
 import keras
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_counts, check_number_or_none
+from keras_spanbert.checks import accepts_datasets, check_counts, check_kind, check_number_or_none
 from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.questions import Examples
 from keras_spanbert.data.squad import to_dataset as squad_dataset
@@ -192,12 +192,8 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         scores = answerer.evaluate_squad(examples)
         ```
         """
-        if not isinstance(examples, Examples):
-            raise ValueError(
-                "`examples` must come from `keras_spanbert.data.squad.read(path, "
-                f"for_training=False)`. Received: examples={examples!r:.80}, of type "
-                f"{type(examples).__name__}"
-            )
+        rule = "the result of `keras_spanbert.data.squad.read(path, for_training=False)`"
+        check_kind("examples", examples, isinstance(examples, Examples), rule)
         if None in examples.golds:
             raise ValueError(
                 "`examples` for scoring must have answers. Received: none for the question with id "

@@ -8,12 +8,17 @@ import numbers
 import keras
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_counts, check_same_length, to_python
+from keras_spanbert.checks import (
+    accepts_datasets,
+    check_counts,
+    check_kind,
+    check_same_length,
+    to_python,
+)
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
-from keras_spanbert.text.examples import column, columns_of, is_examples
-from keras_spanbert.text.strings import as_strings
+from keras_spanbert.text.strings import as_strings, column, columns_of, is_examples
 from keras_spanbert.text.tokens import (
     DocSpans,
     Part,
@@ -39,11 +44,8 @@ def answer_characters(answers, contexts) -> np.ndarray:
         answers = [
             None if at == -1 else {"text": text, "answer_start": at} for text, at in zip(*columns)
         ]
-    if not isinstance(answers, (list, tuple)):
-        raise ValueError(
-            "`answers` must be a list of {'text', 'answer_start'} or None, or a dict of these "
-            f"columns. Received: {answers!r:.80}, of type {type(answers).__name__}"
-        )
+    rule = "a list of {'text', 'answer_start'} or None, or a dict of these columns"
+    check_kind("answers", answers, isinstance(answers, (list, tuple)), rule)
     answers, places = list(map(_first_answer, answers)), np.full((len(answers), 2), -1)
     for i, (answer, context) in enumerate(zip(answers, contexts)):
         is_answer = answer is None or (
@@ -211,11 +213,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             if y is None and "answers" in x[0]:
                 y = column(x, "answers")
             x = columns_of(x, ["question", "context"])
-        if not isinstance(x, dict) or not {"question", "context"} <= set(x):
-            raise ValueError(
-                '`x` must be a dict of "question" and "context", lists of strings. Received: '
-                f"x={x!r:.80}, of type {type(x).__name__}"
-            )
+        is_dict = isinstance(x, dict) and {"question", "context"} <= set(x)
+        check_kind("x", x, is_dict, 'a dict of "question" and "context", lists of strings')
         windows = self.windows(x["question"], x["context"], y)
         inputs = {n: windows[n] for n in SEQUENCES}
         labels = None if y is None else {n: windows[n] for n in ["start", "end"]}

@@ -17,8 +17,8 @@ from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SpanBertRelationExtractorPreprocessor,
 )
 from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
-from keras_spanbert.text.examples import check_examples, is_examples
 from keras_spanbert.text.labels import check_names
+from keras_spanbert.text.strings import check_examples, is_examples
 
 # The number of unused tokens in BERT's cased vocabulary.
 _COUNT = 101

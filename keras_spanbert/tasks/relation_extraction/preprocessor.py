@@ -170,16 +170,11 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         elif self._ids_of_symbols is None:
             ids = {token: i for i, token in enumerate(self.tokenizer.get_vocabulary())}
             missing = [name for name in MARKERS if name not in symbols]
-            if missing or any(token not in ids for token in symbols.values()):
-                raise ValueError(
-                    f"`symbols` must have {', '.join(MARKERS)}, and tokens of the vocabulary for "
-                    f"all. Received: symbols={symbols!r:.200}"
-                )
-            if len(set(symbols.values())) < len(symbols):
-                raise ValueError(
-                    "`symbols` must have a different token for each name. Received: "
-                    f"symbols={symbols!r:.200}"
-                )
+            are_known = not missing and all(token in ids for token in symbols.values())
+            rule = f"a dict of {', '.join(MARKERS)} and others, each with a token of the vocabulary"
+            check_in("symbols", symbols, are_known, rule)
+            rule = "a dict with a different token for each name"
+            check_in("symbols", symbols, len(set(symbols.values())) == len(symbols), rule)
             self._ids_of_symbols = {name: ids[token] for name, token in symbols.items()}
         return dict(self._ids_of_symbols)
 

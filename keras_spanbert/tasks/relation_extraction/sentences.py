@@ -7,11 +7,10 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.checks import check_same_length, is_integer, to_python
+from keras_spanbert.checks import check_in, check_kind, check_same_length, is_integer, to_python
 from keras_spanbert.data.tacred import example_of_text, relation_example
 from keras_spanbert.layers.array_functions import is_symbolic
-from keras_spanbert.text.examples import columns_of, is_examples
-from keras_spanbert.text.strings import as_strings, check_in_graph
+from keras_spanbert.text.strings import as_strings, check_in_graph, columns_of, is_examples
 
 # Brackets in the Penn Treebank.
 BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
@@ -57,11 +56,8 @@ def sentences(x) -> list[Sentence]:
                 f"examples. Give a single example as a list, [x]. Received: {', '.join(found)}"
             )
         x = [dict(zip(columns, values)) for values in zip(*columns.values(), strict=True)]
-    if not isinstance(x, (list, tuple)):
-        raise ValueError(
-            "Examples must be a list of dicts from `keras_spanbert.data.tacred.read`. "
-            f"Received: {x!r:.80}, of type {type(x).__name__}"
-        )
+    rule = "a list of dicts from `keras_spanbert.data.tacred.read`"
+    check_kind("examples", x, isinstance(x, (list, tuple)), rule)
     return [_sentence_from_example(example, i) for i, example in enumerate(x)]
 
 
@@ -122,18 +118,11 @@ def _sentence_from_text(number, text, subject, object, *types):
 
 def _as_spans(name, spans):
     spans = to_python(spans)
-    if not isinstance(spans, list):
-        raise ValueError(
-            f"`{name}` must be a list of (start, end). Received: {name}={spans!r:.80}, of type "
-            f"{type(spans).__name__}"
-        )
+    check_kind(name, spans, isinstance(spans, list), "a list of (start, end)")
     for i, span in enumerate(spans):
-        is_span = isinstance(span, (list, tuple)) and len(span) == 2
-        if not is_span or not all(map(is_integer, span)):
-            raise ValueError(
-                f"`{name}` must be a list of (start, end), two integers each. Received: "
-                f"{name}[{i}]={span!r:.80}"
-            )
+        is_pair = isinstance(span, (list, tuple)) and len(span) == 2
+        is_span = is_pair and all(map(is_integer, span))
+        check_in(f"{name}[{i}]", span, is_span, "(start, end), two integers each")
     return [(int(start), int(end)) for start, end in spans]
 
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_counts
+from keras_spanbert.checks import accepts_datasets, check_counts, check_in
 from keras_spanbert.data.batches import SEQUENCES, predict_by_length
 from keras_spanbert.data.conll import to_iob2
 from keras_spanbert.metrics.entities import entities as entity_scores
@@ -24,8 +24,8 @@ from keras_spanbert.tasks.token_classification.preprocessor import (
     read_labels,
     spans_to_labels,
 )
-from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import check_names
+from keras_spanbert.text.strings import is_examples
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -189,11 +189,8 @@ class SpanBertTokenClassifier(ClassifierTask):
         ```
         """
         texts = as_texts(words)
-        if any(isinstance(text, str) for text in texts):
-            raise ValueError(
-                f"`words` must be a list of lists of words. Use `tag` for strings. Received: "
-                f"{words!r:.80}"
-            )
+        are_lists = not any(isinstance(text, str) for text in texts)
+        check_in("words", words, are_lists, "a list of lists of words. Use `tag` for strings")
         tags, _ = self._tags(texts, batch_size)
         return tags
 
@@ -231,12 +228,9 @@ class SpanBertTokenClassifier(ClassifierTask):
         scores = tagger.evaluate_entities(keras_spanbert.data.conll.read("emerging.dev.conll"))
         ```
         """
-        if not is_examples(examples) or None in read_labels(examples):
-            raise ValueError(
-                "`examples` must be a list of dicts with `words` and `tags`, from "
-                "`keras_spanbert.data.conll.read`, or with `text` and `entities`. "
-                f"Received: {examples!r:.80}"
-            )
+        rule = "a list of dicts with `words` and `tags`, or with `text` and `entities`"
+        are_labelled = is_examples(examples) and None not in read_labels(examples)
+        check_in("examples", examples, are_labelled, rule)
         texts, gold = as_texts(examples), read_labels(examples)
         if isinstance(texts[0], str):
             predicted, words = self._tags(texts, batch_size)

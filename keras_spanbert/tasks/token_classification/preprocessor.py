@@ -12,6 +12,8 @@ import numpy as np
 from keras_spanbert.checks import (
     accepts_datasets,
     check_counts,
+    check_in,
+    check_kind,
     check_length,
     is_integer,
     to_python,
@@ -20,8 +22,8 @@ from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import append_end, int32, is_symbolic, namespace, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights, label_dtype
 from keras_spanbert.tasks.token_classification.decoding import is_of_entities
-from keras_spanbert.text.examples import is_examples
 from keras_spanbert.text.labels import as_labels
+from keras_spanbert.text.strings import is_examples
 from keras_spanbert.text.tokens import (
     DocSpans,
     Part,
@@ -268,11 +270,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         if doc_stride is None:
             doc_stride = self.arguments_for_length(self.sequence_length)["doc_stride"]
         check_counts(doc_stride=doc_stride)
-        if doc_stride > self.sequence_length - 2:
-            raise ValueError(
-                "`doc_stride` must be at most `sequence_length` less 2 special tokens. Received: "
-                f"doc_stride={doc_stride}, sequence_length={sequence_length}"
-            )
+        rule = "at most `sequence_length` less 2 special tokens"
+        check_in("doc_stride", doc_stride, doc_stride <= self.sequence_length - 2, rule)
         self.tokenizer = tokenizer
         self.doc_stride = int(doc_stride)
 
@@ -330,8 +329,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
             ValueError: if `words` are something else.
         """
         texts = as_texts(words)
-        if any(isinstance(text, str) for text in texts):
-            raise ValueError(f"`words` must be a list of lists of strings. Received: {words!r:.80}")
+        are_lists = not any(isinstance(text, str) for text in texts)
+        check_in("words", words, are_lists, "a list of lists of strings")
         all_words = self.words(texts)
         room = self.sequence_length - 2
         self.log_cut(all_words.sizes > room)
@@ -373,22 +372,13 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         `as_texts` returned. Raises `ValueError` if a word has no label or an unknown one.
         """
         if texts and isinstance(texts[0], str):
-            if not isinstance(labels, (list, tuple)):
-                raise ValueError(
-                    "`y` must be a list of lists of entities if `x` are strings. Received: "
-                    f"{labels!r:.80}, of type {type(labels).__name__}"
-                )
-            if self.label_names is None:
-                raise ValueError(
-                    "`label_names` must be set for entities. Received: label_names=None"
-                )
-            return spans_to_labels(words, texts, labels, list(self.label_names), places)
+            rule = "a list of lists of entities if `x` are strings"
+            check_kind("y", labels, isinstance(labels, (list, tuple)), rule)
+            names = check_in("label_names", self.label_names, self.label_names, "set for entities")
+            return spans_to_labels(words, texts, labels, list(names), places)
         rows = to_python(labels)
-        if not isinstance(rows, list) or len(rows) != len(texts):
-            raise ValueError(
-                f"`y` must be a list of labels for each of the {len(texts)} lists of words. "
-                f"Received: {labels!r:.80}, of type {type(labels).__name__}"
-            )
+        rule = f"a list of labels for each of the {len(texts)} lists of words"
+        check_kind("y", labels, isinstance(rows, list) and len(rows) == len(texts), rule)
         found, places = [], []
         for i, (words, row) in enumerate(zip(texts, rows)):
             if not isinstance(row, list) or len(row) != len(words):
@@ -460,8 +450,4 @@ def as_texts(texts):
             return found
         if not are_words and all(isinstance(x, str) for x in found):
             return found
-    shown = " ".join(repr(texts).split())
-    raise ValueError(
-        "Texts must be a list of strings, or of lists of words. Received: "
-        f"{shown:.80}, of type {type(texts).__name__}"
-    )
+    return check_kind("texts", texts, False, "a list of strings, or of lists of words")

@@ -223,7 +223,7 @@ def test_words_never_become_symbols():
     "symbols, error",
     [
         (["[unused1]"], "must be a dict of names to tokens, or None"),
-        ({"SUBJ_START": "[unused1]"}, "must have SUBJ_START, SUBJ_END, OBJ_START, OBJ_END"),
+        ({"SUBJ_START": "[unused1]"}, "a dict of SUBJ_START, SUBJ_END, OBJ_START, OBJ_END"),
         ({n: "x" for n in ["SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END"]}, "of the vocab"),
         ({n: "a" for n in ["SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END"]}, "a different token"),
     ],
