@@ -24,8 +24,8 @@ from keras_spanbert.data.prepared import PreparedCorpus
 from keras_spanbert.data.training_stream import TrainingStream
 from keras_spanbert.distribution import distribute
 from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
-from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.layers.span_masking import SpanMasking
+from keras_spanbert.layers.tied_head import SpanBoundaryHead
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.runs.training_checkpoint import TrainingCheckpoint

@@ -290,11 +290,8 @@ class Distribution:
 
     def check_batch_size(self, batch_size: int) -> None:
         """Raises `ValueError` if the replicas cannot share a batch evenly."""
-        if batch_size % self.num_replicas:
-            raise ValueError(
-                f"The batch size must be a multiple of the {self.num_replicas} replicas. Received: "
-                f"{batch_size}"
-            )
+        rule = f"a multiple of the {self.num_replicas} replicas"
+        check_in("batch_size", batch_size, batch_size % self.num_replicas == 0, rule)
 
     def dataset(self, stream):
         """Returns this process's rows of each batch of a stream, as a `tf.data.Dataset`."""

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_spanbert.checks import check_in
+
 # The layout of the latest `ModelParallel` of `distribute`.
 _layout_map = None
 
@@ -67,8 +69,5 @@ def check_shards(**sizes: int) -> None:
         return
     shards = dict(zip(engine.device_mesh.axis_names, engine.device_mesh.shape)).get("model", 1)
     for name, size in sizes.items():
-        if size % shards:
-            raise ValueError(
-                f"`{name}` must be a multiple of the {shards} devices that share a model "
-                f"(mode='data' has no such limit). Received: {name}={size}"
-            )
+        rule = f"a multiple of the {shards} devices that share a model (mode='data' has no limit)"
+        check_in(name, size, size % shards == 0, rule)

@@ -57,11 +57,9 @@ class TokenLayer(keras.layers.Layer):
         self.kinds = np.zeros(self.vocabulary_size, np.int8)
         for name, kind in kinds.items():
             ids = np.atleast_1d(np.asarray(getattr(self, name), np.int64))
-            if np.any((ids < 0) | (ids >= self.vocabulary_size)):
-                raise ValueError(
-                    f"`{name}` must be in [0, vocabulary_size). Received: "
-                    f"{name}={getattr(self, name)}, vocabulary_size={self.vocabulary_size}"
-                )
+            are_known = np.all((ids >= 0) & (ids < self.vocabulary_size))
+            rule = f"in the vocabulary, [0, {self.vocabulary_size})"
+            check_in(name, getattr(self, name), are_known, rule)
             self.kinds[ids] = kind
 
     def run(self, function, token_ids, seed, first_row, *args) -> dict:

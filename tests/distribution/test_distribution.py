@@ -176,7 +176,7 @@ def test_train_script_on_two_devices_equals_one(texts, tmp_path, monkeypatch):
     arguments = ["-c", code, f"--output={both}", *flags, "--batch_size=5"]
     codes, out = finish([start(arguments, **environment)])
     assert codes == [0], out
-    assert "multiple of the 2 replicas. Received: 5" in out and "code 2" in out
+    assert "multiple of the 2 replicas. Received: batch_size=5" in out and "code 2" in out
     sizes = {**ks.SpanBertBackbone.SIZES["tiny"], **SIZES}
     monkeypatch.setitem(ks.SpanBertBackbone.SIZES, "tiny", sizes)
     run_in_process(f"--output={one}", *flags, "--distribution=none")

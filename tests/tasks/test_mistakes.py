@@ -74,7 +74,7 @@ MISTAKES = {
      ([example(types=(None, "COMPANY"))], None, "needs a type of the subject.*text"),
      ([example(types=("PERSON", "Q"))], None, "type of the object .*COMPANY.*: 'Q'"),
      ([{"token": ["a"]}], None, "`subj_start` must be a int. Received: None"),
-     (["a b"], None, "must be dicts .* Received: 'a b' at 0"),
+     (["a b"], None, r"must be a dict .* Received: examples\[0\]='a b'"),
      ("a b", None, "must be a list of dicts"),
      ({"text": ["a b"]}, None, "must be a dict of text, subject, object .* keys text"),
      (between(["a"], [], [(0, 1)]), None, "the same length. Received: 1, 0"),

@@ -6,6 +6,7 @@ import numpy as np
 from keras_spanbert.checks import (
     accepts_datasets,
     check_flags,
+    check_in,
     check_length,
     check_same_length,
     to_python,
@@ -25,11 +26,9 @@ def label_rows(labels, names: list[str]):
     numbers_of = label_numbers(names)
     rows = to_python(labels)
     kinds = (list, set, frozenset)
-    if not isinstance(rows, list) or not all(isinstance(row, kinds) for row in rows):
-        raise ValueError(
-            "Labels must be a list of rows, each a list of names or of 0 and 1, because a text can "
-            f"have several labels. Received: {rows!r:.80}"
-        )
+    are_rows = isinstance(rows, list) and all(isinstance(row, kinds) for row in rows)
+    rule = "a list of rows, each a list of names or of 0 and 1: a text can have several labels"
+    check_in("labels", rows, are_rows, rule)
     found = np.zeros((len(rows), len(names)), np.int32)
     for i, row in enumerate(rows):
         if all(isinstance(value, (str, bytes)) for value in row):

@@ -232,11 +232,9 @@ def _speakers(number, text, given):
     if given is None:
         return names
     if text.string is None:
-        if not _are_lists_of_strings(given) or [*map(len, given)] != text.sizes:
-            raise ValueError(
-                f"`speakers[{number}]` must be a list of names for each sentence, one for each "
-                f"word: {text.sizes}. Received: {given!r:.80}"
-            )
+        are_names = _are_lists_of_strings(given) and [*map(len, given)] == text.sizes
+        rule = f"a list of names for each sentence, one for each word: {text.sizes}"
+        check_in(f"speakers[{number}]", given, are_names, rule)
         return [*itertools.chain(*given)]
     size = len(text.string)
     for item in given if isinstance(given, (list, tuple)) else [given]:

@@ -10,9 +10,8 @@ from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, c
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.data.training_stream import EVALUATION_SEED
 from keras_spanbert.distribution import check_even_rows
-from keras_spanbert.layers.span_boundary_head import SpanBoundaryHead
 from keras_spanbert.layers.sublayers import kernel_initializer
-from keras_spanbert.layers.tied_head import MaskedLMHead
+from keras_spanbert.layers.tied_head import MaskedLMHead, SpanBoundaryHead
 from keras_spanbert.models.backbone import POOLER, dense_layer, pooler
 from keras_spanbert.models.checkpoint_entries import (
     Checkpoint,

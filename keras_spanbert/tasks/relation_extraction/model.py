@@ -16,7 +16,7 @@ from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
     SpanBertRelationExtractorPreprocessor,
 )
-from keras_spanbert.tasks.relation_extraction.sentences import SPANS, TYPES
+from keras_spanbert.tasks.relation_extraction.rows import SPANS, TYPES
 from keras_spanbert.text.labels import check_names
 from keras_spanbert.text.strings import check_examples, is_examples
 

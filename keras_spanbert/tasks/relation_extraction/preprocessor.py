@@ -6,10 +6,13 @@ import numpy as np
 from keras_spanbert.checks import accepts_datasets, check_in, check_length
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
-from keras_spanbert.tasks.relation_extraction.rows import MODES, Markers, Words, relation_rows
-from keras_spanbert.tasks.relation_extraction.sentences import (
+from keras_spanbert.tasks.relation_extraction.rows import (
+    MODES,
     Columns,
+    Markers,
+    Words,
     columns_in_graph,
+    relation_rows,
     replace_brackets,
     sentences,
 )
