@@ -14,19 +14,21 @@ _SBO_PREFIX = "cls.pair_target_predictions."
 # The name of `config.json` in the predecessors of `transformers`.
 OLD_CONFIG = "bert_config.json"
 
-# Maps values of `hidden_act` to Keras activations, the preferred one last.
+# Maps values of `hidden_act` to Keras activations. Of several, the first one is written.
 ACTIVATIONS = {
-    "gelu_python": "gelu",
     "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
-    "swish": "silu",
     "silu": "silu",
+    "swish": "silu",
     "tanh": "tanh",
 }
-_HIDDEN_ACTS = {activation: name for name, activation in ACTIVATIONS.items()}
+_HIDDEN_ACTS = {}
+for _name, _activation in ACTIVATIONS.items():
+    _HIDDEN_ACTS.setdefault(_activation, _name)
 # Tensors of the encoder. In a model with heads their names start with `bert.`.
 _ENCODER = ("embeddings.", "encoder.", "pooler.")
 

@@ -547,7 +547,7 @@ def test_model_that_cannot_be_written_leaves_nothing(loaded, without_collections
         (quantized, [], "only the weights of a BERT model. Received: .*scale"),
         (
             ks.SpanBertBackbone(5, 1, 1, 4, 4, activation="mish"), [],
-            "The activation must be one of gelu.*Received: mish",
+            "`activation` must be one of gelu.*activation='mish'",
         ),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):
