@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.layers.layout import new_layout
+from keras_spanbert.optional import tf
 
 MODES = ("auto", "none", "data", "model")
 # Seconds that processes wait for one another at the start.
@@ -112,8 +113,6 @@ def mean_over_replicas(x):
     On JAX the tensor is returned unchanged, because it is computed from the whole batch.
     """
     if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:
             return x
@@ -135,8 +134,6 @@ def sum_over_replicas(tensors):
     """
     if keras.backend.backend() != "tensorflow":
         return tensors, 1
-    import tensorflow as tf
-
     tensors = [tensor if tensor is None else tf.convert_to_tensor(tensor) for tensor in tensors]
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -304,7 +301,6 @@ class Distribution:
         """
         if self.num_parts == 1:
             return dataset
-        import tensorflow as tf
 
         def rows(array):
             if array.shape[0] is None:
@@ -450,8 +446,6 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
 
 def _tensorflow(mode):
     import json
-
-    import tensorflow as tf
 
     workers = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
     if sum(len(hosts) for hosts in workers.values()) > 1:

@@ -1,5 +1,6 @@
 """Optional packages, and the extras that install them."""
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -18,6 +19,23 @@ _INSTALLED_BY = {
     "torch": "keras-spanbert[torch]",
 }
 _BACKENDS = ("tensorflow", "jax", "torch")
+
+
+class _Module:
+    """A package that is imported when it is used, because that takes seconds."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, attribute):
+        if attribute.startswith("__"):  # Asked for by tools that look at all variables.
+            raise AttributeError(attribute)
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+tf = _Module("tensorflow")
+tf_text = _Module("tensorflow_text")
+tnp = _Module("tensorflow.experimental.numpy")
 
 
 class MissingPackageError(ImportError, ValueError):

@@ -7,6 +7,8 @@ import sys
 
 import numpy as np
 
+from keras_spanbert.optional import tf, tnp
+
 
 def in_graph() -> bool:
     """Returns whether the code runs in a TensorFlow graph, as in `tf.data`."""
@@ -18,8 +20,6 @@ def is_symbolic(x) -> bool:
     """Returns whether `x`, or a part of it, is a tensor of a TensorFlow graph."""
     if not in_graph():
         return False
-    import tensorflow as tf
-
     return any(map(tf.is_symbolic_tensor, tf.nest.flatten(x, expand_composites=True)))
 
 
@@ -27,8 +27,6 @@ def namespace(x):
     """Returns the `xp` for `x`: TensorFlow's for graph tensors, otherwise NumPy."""
     if not is_symbolic(x):
         return np
-    import tensorflow.experimental.numpy as tnp
-
     return tnp
 
 
@@ -69,8 +67,6 @@ def draw_below(xp, draws, stop):
 def take(xp, x, indices):
     if xp is np:
         return x[indices]
-    import tensorflow as tf
-
     return tf.gather(x, indices)
 
 
@@ -78,8 +74,6 @@ def repeat(xp, x, counts):
     """Returns an array with each `x[i]` repeated `counts[i]` times."""
     if xp is np:
         return np.repeat(x, counts)
-    import tensorflow as tf
-
     return tf.repeat(x, counts)
 
 
@@ -87,8 +81,6 @@ def count_at_most(xp, ascending, x):
     """Counts the values of `ascending` `[n]` that are at most `x` `[B, C]`: int32 `[B, C]`."""
     if xp is np:
         return np.searchsorted(ascending, x, "right").astype(np.int32)
-    import tensorflow as tf
-
     found = tf.searchsorted(ascending, tf.reshape(x, (-1,)), "right")
     return tf.reshape(found, (-1, x.shape[1]))
 
@@ -97,8 +89,6 @@ def distinct_numbers(xp, x):
     """Returns int32 numbers `[n]` from 0 that are the same for equal values of `x` `[n]`."""
     if xp is np:
         return np.unique(x, return_inverse=True)[1].astype(np.int32)
-    import tensorflow as tf
-
     return tf.unique(x)[1]
 
 
@@ -108,8 +98,6 @@ def scatter_add(xp, x, indices, values):
         x = x.copy()
         np.add.at(x.reshape(-1), indices, values)
         return x
-    import tensorflow as tf
-
     # `tensor_scatter_nd_add` takes several times as long.
     added = tf.math.unsorted_segment_sum(
         tf.reshape(values, (-1,)), tf.reshape(indices, (-1,)), tf.size(x)
@@ -123,8 +111,6 @@ def scatter_min(xp, x, indices, values):
         x = x.copy()
         np.minimum.at(x, indices, values)
         return x
-    import tensorflow as tf
-
     values, indices = tf.reshape(values, (-1,)), tf.reshape(indices, (-1,))
     return tf.minimum(x, tf.math.unsorted_segment_min(values, indices, tf.size(x)))
 
@@ -135,8 +121,6 @@ def repeat_while(xp, condition, function, arrays) -> list:
         while condition(*arrays):
             arrays = function(*arrays)
         return arrays
-    import tensorflow as tf
-
     shapes = tf.nest.map_structure(lambda x: tf.TensorShape([None] * len(x.shape)), arrays)
     return tf.while_loop(
         condition, function, arrays, shape_invariants=shapes, parallel_iterations=1
@@ -150,7 +134,6 @@ def fixed_point(xp, function, arrays: list) -> list:
             before, arrays = arrays, function(*arrays)
             if all((a == b).all() for a, b in zip(before, arrays)):
                 return arrays
-    import tensorflow as tf
 
     def step(_, before):
         after = function(*before)

@@ -8,6 +8,7 @@ from keras_spanbert.layers.array_functions import cumsum, draw_below, int32, tak
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.layers.token_layer import TokenLayer, as_array, uniform
+from keras_spanbert.optional import tf
 
 # Characters that end a sentence, in many scripts, and those that can follow and belong to it.
 SENTENCE_ENDS = ".!?…‼⁇⁈⁉‽。．｡！？؟۔।॥։።፧။។៕།༎᠃᠉"
@@ -293,8 +294,6 @@ class NextSentencePairs(TokenLayer):
 
     def _pairs(self, xp, token_ids, seed, first_row, span_marks):
         if token_ids.shape[0] is None:
-            import tensorflow as tf
-
             several = tf.debugging.assert_greater(
                 tf.shape(token_ids)[0],
                 1,

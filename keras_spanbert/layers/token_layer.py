@@ -8,6 +8,7 @@ import numpy as np
 from keras_spanbert.checks import check_in, is_number, to_lists
 from keras_spanbert.keras_private import accept_tensorflow_tensors, in_grain
 from keras_spanbert.layers.array_functions import in_graph, int32, is_symbolic
+from keras_spanbert.optional import tf, tnp
 
 # Number of float64 draws per value of Philox's counter: 4 x 64 bits in NumPy, 4 x 32 in TensorFlow.
 _NUMPY_DRAWS, _TENSORFLOW_DRAWS = 4, 2
@@ -70,10 +71,7 @@ class TokenLayer(keras.layers.Layer):
         """
         is_graph, xp = in_graph(), np
         if is_graph:
-            import tensorflow as tf
-            import tensorflow.experimental.numpy as xp
-
-            function = tf.autograph.experimental.do_not_convert(function)
+            xp, function = tnp, tf.autograph.experimental.do_not_convert(function)
         token_ids = as_array(xp, "token_ids", token_ids)
         shape = tuple(token_ids.shape)
         fits = len(shape) in self.ranks and (shape[-1] or 0) >= self.least_length
@@ -121,8 +119,6 @@ def as_array(xp, name: str, value):
             f"The rows of `{name}` must have the same length: pad them. Received: a ragged tensor"
         )
     if xp is not np:
-        import tensorflow as tf
-
         return tf.convert_to_tensor(value)
     try:
         return keras.ops.convert_to_numpy(to_lists(value))
@@ -219,8 +215,6 @@ def _mix_bits(xp, x):
 def _shift_right(xp, x, bits):
     if xp is np:
         return x >> np.uint64(bits)
-    import tensorflow as tf
-
     return tf.bitwise.right_shift(x, np.uint64(bits))
 
 

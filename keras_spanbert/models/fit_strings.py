@@ -21,6 +21,7 @@ from keras_spanbert.checks import (
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.keras_private import build_training
 from keras_spanbert.models.lora import forget_functions
+from keras_spanbert.optional import tf
 from keras_spanbert.text.labels import check_label_arrays
 from keras_spanbert.text.strings import is_examples
 from keras_spanbert.training.optimizer import WarnAfterDecay, check_ema
@@ -111,7 +112,6 @@ class StringInputs:
 
     def preprocess_dataset(self, dataset, is_training: bool):
         """Returns a `tf.data.Dataset` that converts batches of strings to arrays."""
-        import tensorflow as tf
 
         @tf.autograph.experimental.do_not_convert  # AutoGraph would change error messages.
         def preprocess(*batch):
@@ -441,8 +441,6 @@ def _check_labels(y, needs_labels):
 
 def _check_dataset(task, dataset):
     """Returns a dataset of arrays that fails where a label is not one of the task's."""
-    import tensorflow as tf
-
     if not isinstance(dataset.element_spec, tuple) or len(dataset.element_spec) < 2:
         return dataset  # Without labels.
 

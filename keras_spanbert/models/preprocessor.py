@@ -15,6 +15,7 @@ from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.fit_strings import unpack
 from keras_spanbert.models.source import FromPreset
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
+from keras_spanbert.optional import tf
 from keras_spanbert.text.labels import as_labels, check_names
 from keras_spanbert.text.strings import is_examples
 from keras_spanbert.wording import format_count
@@ -104,8 +105,6 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
 
     def signature(self, x, y, sample_weight) -> tuple:
         """Returns the `tf.TensorSpec`s of the result of `convert` for tensors of a graph."""
-        import tensorflow as tf
-
         num_rows = tf.nest.flatten(x)[0].shape[0]
         inputs = self.row_specs(x, num_rows)
         weights = None if sample_weight is None else tf.TensorSpec([num_rows], "float32")
@@ -119,15 +118,11 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
 
     def label_spec(self, y, num_rows: int | None):
         """Returns the `tf.TensorSpec` of the numbers of labels."""
-        import tensorflow as tf
-
         shape = [num_rows, *(size for size in y.shape[1:] if size != 1)]
         return tf.TensorSpec(shape, label_dtype(y))
 
     def sequence_specs(self, *shape: int | None) -> dict:
         """Returns the `tf.TensorSpec`s of arrays `[*shape, L]` for the encoder."""
-        import tensorflow as tf
-
         spec = tf.TensorSpec([*shape, self.sequence_length], "int32")
         return dict.fromkeys(SEQUENCES, spec)
 
@@ -142,8 +137,6 @@ def call_from_graph(function: Callable, arguments, signature):
     of the result, with a `tf.TensorSpec` for each array. A `ValueError` of the function becomes a
     `tf.errors.InvalidArgumentError`.
     """
-    import tensorflow as tf
-
     leaves, specs = tf.nest.flatten(arguments), tf.nest.flatten(signature)
 
     def call(*tensors):

@@ -20,6 +20,7 @@ from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
 from keras_spanbert.models.fit_strings import StringInputs
 from keras_spanbert.models.keras_model import KerasModel, one_thread, with_one_thread
 from keras_spanbert.models.torch_step import TorchStep
+from keras_spanbert.optional import tf
 from keras_spanbert.training.optimizer import AdamW
 
 _LOG = logging.getLogger("keras_spanbert")
@@ -313,8 +314,6 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
             weights = self.default_loss_weights() if isinstance(loss, dict) else {}
             loss_weights = {n: w for n, w in weights.items() if n in loss} or None
         if jit_compile == "auto" and keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
-
             if not any(map(tf.config.list_logical_devices, ["GPU", "TPU"])):
                 jit_compile = False  # XLA is slower on CPUs.
         if keras.backend.backend() == "torch":

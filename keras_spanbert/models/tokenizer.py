@@ -15,6 +15,7 @@ from keras_spanbert.keras_private import is_loading_safely
 from keras_spanbert.layers.array_functions import in_graph
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.source import FromPreset
+from keras_spanbert.optional import tf, tf_text
 from keras_spanbert.text.normalization import (
     MAX_WORD_CHARACTERS,
     graph_normalizer,
@@ -145,13 +146,9 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         self.get_vocabulary()  # Raises an error if there is no vocabulary.
         if not in_graph():
             return self._tokenize_eagerly(to_python(inputs))
-        import tensorflow as tf
-
         return self._tokenize_in_graph(tf.identity(inputs))
 
     def _tokenize_in_graph(self, inputs):
-        import tensorflow as tf
-
         if inputs.shape.rank == 0:
             tokens = self._tokenize_in_graph(inputs[None])
             return tokens[0] if self.sequence_length else tokens.values
@@ -169,8 +166,6 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
         As in `tokenize_batch`, `sequence_length` is not used.
         """
-        import tensorflow as tf
-
         return tf.function(
             lambda texts: self.fast_wordpiece.tokenize(self.normalizer(texts)),
             input_signature=[tf.TensorSpec([None], tf.string)],
@@ -189,9 +184,6 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     @functools.cached_property
     def fast_wordpiece(self):
         """The `tensorflow_text.FastWordpieceTokenizer`, which takes normalized texts."""
-        import tensorflow as tf
-        import tensorflow_text as tf_text
-
         *vocabulary, unknown_token = self.normalizer.vocabulary(
             [*self.get_vocabulary(), self.oov_token]
         )

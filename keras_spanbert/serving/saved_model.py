@@ -17,7 +17,7 @@ from keras_spanbert.layers.sublayers import flatten_sublayers
 from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
-from keras_spanbert.optional import require
+from keras_spanbert.optional import require, tf, tnp
 from keras_spanbert.text.strings import as_strings
 from keras_spanbert.text.tokens import Part, token_rows, tokenize_texts
 
@@ -28,15 +28,11 @@ _CANNOT_WRITE = 74
 
 def strings(*names: str) -> list:
     """Returns the specifications of arguments that are strings `[B]`."""
-    import tensorflow as tf
-
     return [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
 
 def trim_padding(inputs: dict) -> dict:
     """Cuts off columns of inputs `[N, L]` that are padding in all rows, but keeps at least one."""
-    import tensorflow as tf
-
     sizes = tf.reduce_sum(inputs["padding_mask"], axis=1)
     longest = tf.maximum(tf.reduce_max(sizes), 1)
     return {name: array[:, :longest] for name, array in inputs.items()}
@@ -48,8 +44,6 @@ def outputs_by_length(apply: Callable, inputs: dict, shape: list[int], batch_siz
     `apply` takes `inputs` `[n, l]` and returns float `[n, *shape]`. `inputs` are `[N, L]`. The
     batch size limits memory and padding.
     """
-    import tensorflow as tf
-
     sizes = tf.reduce_sum(inputs["padding_mask"], axis=1)
     order = tf.argsort(sizes, stable=True)
     num_steps = -(-tf.size(order) // batch_size)
@@ -72,8 +66,6 @@ def window_logits(model, windows: dict, num_labels: int, logits: Callable):
 
     `logits` takes the model's outputs for some windows and returns `[windows, tokens, C]`.
     """
-    import tensorflow as tf
-
     length = windows["token_ids"].shape[1]
     inputs = {name: windows[name] for name in ["token_ids", "segment_ids", "padding_mask"]}
 
@@ -89,8 +81,6 @@ def embeddings(backbone, tokenizer, longest: int):
 
     Texts are cut to `longest` tokens, including `[CLS]` and `[SEP]`.
     """
-    import tensorflow as tf
-    import tensorflow.experimental.numpy as tnp
 
     def serve(text):
         tokens = tokenize_texts(tokenizer, as_strings("text", text), with_offsets=True)
@@ -250,8 +240,6 @@ def _endpoints(model, tokenizer, kwargs):
 
 def _export(model, path, endpoints):
     """Traces each function once. Keras's `ExportArchive` traces twice, and the model as well."""
-    import tensorflow as tf
-
     module = tf.Module()
     # The objects that the functions use must be attributes, so that they are saved.
     module.model_variables = [variable.value for variable in model.variables]

@@ -7,6 +7,8 @@ import unicodedata
 import numpy as np
 import tokenizers
 
+from keras_spanbert.optional import tf, tf_text
+
 # The reference maps words of more than 100 characters to [UNK].
 MAX_WORD_CHARACTERS = 100
 _NUM_CODE_POINTS = 0x110000
@@ -45,8 +47,6 @@ def reference_normalizer(lowercase: bool):
 @functools.cache
 def graph_normalizer(lowercase: bool, found_tokens: tuple[tuple[str, bool], ...] = ()):
     """Returns the `GraphNormalizer` for these settings. Tokenizers share it."""
-    import tensorflow as tf
-
     # Created outside of a graph that may be traced at the moment.
     with tf.init_scope(), tf.device("cpu"):
         return GraphNormalizer(lowercase, dict(found_tokens))
@@ -64,8 +64,6 @@ class GraphNormalizer:
     # surround a character that is a word of its own, and a stand-in replaces a character at which
     # TensorFlow Text would split a word. Texts that both normalize alike take a faster path.
     def __init__(self, lowercase, found_tokens=None):
-        import tensorflow as tf
-
         self.lowercase = lowercase
         found_tokens = found_tokens or {}
         self._marks = {
@@ -111,8 +109,6 @@ class GraphNormalizer:
 
     def mark_found_tokens(self, texts):
         """Replaces each special or added token with a mark of the same number of characters."""
-        import tensorflow as tf
-
         if self._marks:
             # Marks that are already in the text become a character that is dropped.
             texts = tf.strings.regex_replace(texts, r"[\x{100000}-\x{10fffd}]", "\ue000")
@@ -122,8 +118,6 @@ class GraphNormalizer:
 
     def __call__(self, texts):
         """Normalizes a string tensor of any rank but 0."""
-        import tensorflow as tf
-
         texts = self.mark_found_tokens(texts)
         simple = _lowercase(texts) if self.lowercase else texts
         # Bytes that are not UTF-8 match neither pattern.
@@ -145,9 +139,6 @@ class GraphNormalizer:
 
 def _lowercase(texts):
     """Lower-cases texts of characters that TensorFlow's own functions can handle."""
-    import tensorflow as tf
-    import tensorflow_text as tf_text
-
     texts = tf_text.normalize_utf8(texts, "NFD")
     texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
     # At the end of a word, TensorFlow would make it a final sigma.
@@ -161,8 +152,6 @@ def _compare_libraries(lowercase):
     Returns a dict from characters that change to strings; one from characters to their stand-ins;
     and bool `[code points]`, whether `_lowercase` and TensorFlow Text do as the reference does.
     """
-    import tensorflow as tf
-
     code_points = [code_point for code_point in _LOOKED_UP if code_point != ord("0")]
     characters = [chr(code_point) for code_point in code_points]
     text = "0".join(characters)  # Separates the results of the characters.
@@ -205,8 +194,6 @@ def _compare_libraries(lowercase):
 
 def _words(text):
     """Returns the words and punctuation that TensorFlow Text finds in a text."""
-    import tensorflow_text as tf_text
-
     wordpiece = tf_text.FastWordpieceTokenizer(["[UNK]", "0"])
     _, starts, ends = wordpiece.tokenize_with_offsets([text])
     text = text.encode()

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_spanbert.checks import check_in, check_kind, decode
 from keras_spanbert.layers.array_functions import is_symbolic
+from keras_spanbert.optional import tf
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -29,8 +30,6 @@ def as_strings(name: str, value):
     Raises `ValueError` if the argument `name` is something else.
     """
     if is_symbolic(value):
-        import tensorflow as tf
-
         if value.dtype != tf.string or value.shape.rank != 1:
             raise ValueError(f"`{name}` must be strings [B]. Received: {name}={value!r:.80}")
         return tf.strings.unicode_transcode(value, "UTF-8", "UTF-8")
@@ -52,8 +51,6 @@ def as_strings(name: str, value):
 
 def check_in_graph(x, is_right, *message):
     """Returns `x` if all of `is_right` is true. Otherwise the graph fails when it runs."""
-    import tensorflow as tf
-
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_right), message)]):
         return tf.identity(x)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from keras_spanbert.layers.array_functions import is_symbolic, namespace, range_like, repeat, take
+from keras_spanbert.optional import tf
 from keras_spanbert.text.normalization import MAX_WORD_CHARACTERS, UNKNOWN_CHARACTER
 
 # The tokens of all texts, one text after another. All arrays are int32.
@@ -39,8 +40,6 @@ _THREADS = 2
 def unique_texts(texts) -> tuple:
     """Returns the unique texts in order of first use, and the index of each text among them."""
     if is_symbolic(texts):
-        import tensorflow as tf
-
         return tf.unique(texts)
     unique = {}
     index = [unique.setdefault(text, len(unique)) for text in texts]
@@ -88,8 +87,6 @@ def expand(xp, starts, counts, dtype=np.int32) -> tuple:
 
 
 def _tokenize_in_graph(tokenizer, texts, with_offsets):
-    import tensorflow as tf
-
     if not with_offsets:
         rows = tokenizer.traced(texts)
         ids, sizes = tf.cast(rows.values, tf.int32), tf.cast(rows.row_lengths(), tf.int32)
@@ -166,8 +163,6 @@ def encode_pairs(preprocessor, first, second) -> dict:
     if second is None and xp is np:
         second = [""] * len(first)
     elif second is None:
-        import tensorflow as tf
-
         second = tf.zeros_like(first)
     both = [tokenize_repeated(tokenizer, texts) for texts in (first, second)]
     sizes = [tokens.sizes for tokens in both]
@@ -248,8 +243,6 @@ def tokenize_with_offsets(tokenizer, texts):
     Returns ids int32 `[T]`, the number of tokens of each text int32 `[B]`, and the offsets of the
     tokens in characters of their text, int64 `[T, 2]`.
     """
-    import tensorflow as tf
-
     # === Characters, normalized ===
     normalizer = tokenizer.normalizer
     characters = tf.strings.unicode_decode(normalizer.mark_found_tokens(texts), "UTF-8")
@@ -284,8 +277,6 @@ def tokenize_with_offsets(tokenizer, texts):
 
 def _without_long_words(characters, source, text_of):
     """Replaces each word that is too long with one unknown character, in all four arrays."""
-    import tensorflow as tf
-
     is_word = characters != ord(" ")
     begins = tf.concat(
         [tf.ones_like(is_word[:1]), (is_word[1:] != is_word[:-1]) | (text_of[1:] != text_of[:-1])],

@@ -10,6 +10,7 @@ from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.backbone import dense_layer, pooler
 from keras_spanbert.models.checkpoint_entries import Checkpoint
 from keras_spanbert.models.classifier import ClassifierTask, dropout_layer, probabilities
+from keras_spanbert.optional import tf
 from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.classification.preprocessor import SpanBertTextClassifierPreprocessor
 from keras_spanbert.text.labels import check_names
@@ -213,8 +214,6 @@ class SpanBertTextClassifier(ClassifierTask):
         return {"label_names": names, "multi_label": self.multi_label}
 
     def serving_endpoints(self) -> dict:
-        import tensorflow as tf
-
         self.check_preprocessor()
         names = tf.constant(self.class_names)
 

@@ -12,6 +12,7 @@ from keras_spanbert.checks import (
     to_python,
 )
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
+from keras_spanbert.optional import tf
 from keras_spanbert.text.labels import label_id, label_numbers
 from keras_spanbert.text.strings import as_strings, column, is_examples
 from keras_spanbert.text.tokens import encode_pairs
@@ -122,8 +123,6 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
 
     def label_spec(self, y, num_rows):
         if self.multi_label and self.label_names is not None:
-            import tensorflow as tf
-
             return tf.TensorSpec([num_rows, len(self.label_names)], "int32")
         return super().label_spec(y, num_rows)
 

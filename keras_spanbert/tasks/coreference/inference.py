@@ -28,6 +28,7 @@ from keras_spanbert.layers.array_functions import (
     true_indices,
 )
 from keras_spanbert.models.keras_model import one_thread
+from keras_spanbert.optional import tf, tnp
 from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.preprocessor import (
     SEPARATOR_NUMBER,
@@ -498,7 +499,6 @@ def cluster_mentions(
 
 def clusters(model):
     """Returns the function of `text`, strings `[B]`, that a SavedModel serves."""
-    import tensorflow as tf
 
     def serve(text):
         texts = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # Replaces invalid bytes.
@@ -538,9 +538,6 @@ def clusters(model):
 
 def _mentions(model, words, sentence_sizes):
     """Returns cluster, first and last word of each mention of a text, in order of the text."""
-    import tensorflow as tf
-    import tensorflow.experimental.numpy as tnp
-
     tensors, word_of = _tensors(model.preprocessor, words, sentence_sizes)
     most = int(MAX_TOP_SPANS / model.top_span_ratio)
     rule = f"A text must have at most {most} tokens. Use `resolve` for longer texts."
@@ -566,9 +563,6 @@ def _tensors(preprocessor, words, sentence_sizes):
 
     `word_of` is int32 `[T]`, the word of each token of the document, -1 for a separator.
     """
-    import tensorflow as tf
-    import tensorflow.experimental.numpy as tnp
-
     tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
     # === Subtokens, at least one for each word ===
     found = tf.cast(tokenizer.traced(words), tf.int32)

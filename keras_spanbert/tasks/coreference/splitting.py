@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import regex
 
+from keras_spanbert.optional import tf, tf_text
+
 
 class Sentences(NamedTuple):
     """The words of a text. Graph code has ragged tensors `[B, (...)]` of several texts."""
@@ -141,8 +143,6 @@ def split(texts) -> Sentences:
 
     Characters that are newer than RE2's Unicode tables can be split differently.
     """
-    import tensorflow as tf
-    import tensorflow_text as tf_text
 
     def mask_with(masks, texts):
         for pattern, mask in masks:

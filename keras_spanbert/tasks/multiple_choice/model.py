@@ -17,6 +17,7 @@ from keras_spanbert.models.classifier import (
     dropout_layer,
     probabilities,
 )
+from keras_spanbert.optional import tf
 from keras_spanbert.serving.saved_model import outputs_by_length, strings
 from keras_spanbert.tasks.multiple_choice.preprocessor import (
     SpanBertMultipleChoicePreprocessor,
@@ -173,8 +174,6 @@ class SpanBertMultipleChoice(ClassifierTask):
         self.dropout = dropout
 
     def serving_endpoints(self) -> dict:
-        import tensorflow as tf
-
         self.check_preprocessor()
 
         def compute_scores(rows):

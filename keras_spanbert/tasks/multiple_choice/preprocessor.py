@@ -11,6 +11,7 @@ from keras_spanbert.checks import (
     to_python,
 )
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
+from keras_spanbert.optional import tf
 from keras_spanbert.text.strings import as_strings, columns_of, is_examples
 from keras_spanbert.text.tokens import encode_pairs
 
@@ -145,8 +146,6 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         return self.inputs(x["prompt"], x["choices"], x.get("context"))
 
     def row_specs(self, x, num_rows):
-        import tensorflow as tf
-
         shape = num_rows, x["choices"].shape[1]
         return {**self.sequence_specs(*shape), "choice_mask": tf.TensorSpec(shape, "int32")}
 

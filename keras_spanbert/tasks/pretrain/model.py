@@ -21,6 +21,7 @@ from keras_spanbert.models.checkpoint_entries import (
     layer_norm,
 )
 from keras_spanbert.models.task import SpanBertTask
+from keras_spanbert.optional import tf
 from keras_spanbert.serving.saved_model import embeddings, strings
 from keras_spanbert.tasks.pretrain import objectives
 from keras_spanbert.tasks.pretrain.filling import fill, score
@@ -406,8 +407,6 @@ class SpanBertPretrainer(SpanBertTask):
         return self.preprocess_dataset(dataset.batch(batch_size), is_training), None, None
 
     def preprocess_dataset(self, dataset, is_training: bool):
-        import tensorflow as tf
-
         text, *others = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
         is_text = getattr(text, "dtype", None) == tf.string and text.shape.rank == 1
         if not is_text or others != [None, None]:

@@ -11,6 +11,7 @@ from keras_spanbert.checks import check_flags, check_length
 from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
+from keras_spanbert.optional import tf
 from keras_spanbert.tasks.pretrain.objectives import CHOICES, mask_inputs
 
 # The arguments of `SpanMasking` that do not describe the vocabulary, and their defaults.
@@ -181,6 +182,4 @@ def _cast_like(x, like):
         return x.astype(like.dtype)
     if keras.ops.is_tensor(x):
         return keras.ops.cast(x, keras.backend.standardize_dtype(like.dtype))
-    import tensorflow as tf
-
     return tf.cast(x, like.dtype)

@@ -8,6 +8,7 @@ import collections
 import numpy as np
 
 from keras_spanbert.layers.array_functions import take
+from keras_spanbert.optional import tf, tnp
 from keras_spanbert.serving.saved_model import window_logits
 from keras_spanbert.text.strings import as_strings
 
@@ -195,8 +196,6 @@ def _segment_sum(xp, x, segments, num_segments):
         sums = np.zeros(num_segments, x.dtype)
         np.add.at(sums, segments, x)
         return sums
-    import tensorflow as tf
-
     return tf.math.unsorted_segment_sum(x, segments, num_segments)
 
 
@@ -206,17 +205,12 @@ def _segment_max(xp, x, segments, num_segments):
         largest = np.full(num_segments, -np.inf)
         np.maximum.at(largest, segments, x)
         return largest
-    import tensorflow as tf
-
     largest = tf.math.unsorted_segment_max(x, segments, num_segments)
     return tf.where(largest == x.dtype.min, np.float64(-np.inf), largest)
 
 
 def answers(model, max_answer_length: int):
     """Returns the function of `question` and `context`, strings `[B]`, for a SavedModel."""
-    import tensorflow as tf
-    import tensorflow.experimental.numpy as tnp
-
     preprocessor = model.preprocessor
 
     def serve(question, context):
@@ -279,8 +273,6 @@ def answers(model, max_answer_length: int):
 
 def _logits(model, windows):
     """Returns start and end logits `[W, L]`."""
-    import tensorflow as tf
-
     logits = window_logits(model, windows, 2, lambda x: tf.stack([x["start"], x["end"]], axis=2))
     is_token = windows["padding_mask"] > 0
     return [tf.where(is_token, logits[:, :, i], -float("inf")) for i in range(2)]
@@ -288,8 +280,6 @@ def _logits(model, windows):
 
 def _spans(texts, example, start, end):
     """Returns the number of its text and the characters of each span, as a string."""
-    import tensorflow as tf
-
     characters = tf.strings.unicode_decode(texts, "UTF-8")
     shift = tf.gather(characters.row_starts(), example)
     places = tf.ragged.range(start + shift, end + shift)
@@ -299,8 +289,6 @@ def _spans(texts, example, start, end):
 
 def _is_first(keys):
     """Returns whether each of the keys `[n]` has not occurred before."""
-    import tensorflow as tf
-
     unique, number = tf.unique(keys, out_idx=tf.int64)
     place = tf.range(tf.size(keys, tf.int64))
     first = tf.math.unsorted_segment_min(place, number, tf.size(unique, tf.int64))

@@ -18,6 +18,7 @@ from keras_spanbert.checks import (
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import namespace, take
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor, as_weights
+from keras_spanbert.optional import tf
 from keras_spanbert.text.strings import as_strings, column, columns_of, is_examples
 from keras_spanbert.text.tokens import (
     DocSpans,
@@ -224,8 +225,6 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         return keras.utils.pack_x_y_sample_weight(inputs, labels, sample_weight)
 
     def signature(self, x, y, sample_weight):
-        import tensorflow as tf
-
         labels, weights = (
             None if given is None else dict.fromkeys(["start", "end"], tf.TensorSpec([None], dtype))
             for given, dtype in [(y, "int32"), (sample_weight, "float32")]

@@ -11,6 +11,7 @@ from keras_spanbert.distribution import to_numpy
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
 from keras_spanbert.models.backbone import dense_layer, pooler
 from keras_spanbert.models.classifier import ClassifierTask, dropout_layer, probabilities
+from keras_spanbert.optional import tf
 from keras_spanbert.serving.saved_model import strings, trim_padding
 from keras_spanbert.tasks.relation_extraction.preprocessor import (
     SETTINGS,
@@ -170,8 +171,6 @@ class SpanBertRelationExtractor(ClassifierTask):
 
     def serving_function(self):
         """Returns the function from texts with spans to relations, and its input specs."""
-        import tensorflow as tf
-
         self.check_preprocessor()
         names = tf.constant(self.relations)
 

@@ -14,6 +14,7 @@ import numpy as np
 from keras_spanbert.checks import check_in, check_kind, check_same_length, is_integer, to_python
 from keras_spanbert.data.tacred import example_of_text, relation_example
 from keras_spanbert.layers.array_functions import is_symbolic, range_like, take, true_indices
+from keras_spanbert.optional import tf
 from keras_spanbert.text.strings import as_strings, check_in_graph, columns_of, is_examples
 
 # Brackets in the Penn Treebank.
@@ -141,8 +142,6 @@ _LAST_BLANK = 0x3000
 
 def columns_in_graph(preprocessor, x: dict) -> Columns:
     """Returns the sentences of the texts that a SavedModel takes, a dict of tensors."""
-    import tensorflow as tf
-
     spans = tf.cast(tf.concat([x[name] for name in SPANS], axis=1), tf.int64)  # [N, 4]
     words, spans = _split_texts(as_strings("texts", x["text"]), spans)
     types = tf.zeros([tf.shape(spans)[0], 2], tf.int64)
@@ -154,8 +153,6 @@ def columns_in_graph(preprocessor, x: dict) -> Columns:
 
 def _split_texts(texts, spans):
     """Returns the words of texts `[N]`, ragged, and the spans in words: see `example_of_text`."""
-    import tensorflow as tf
-
     # === Characters, and whether a word begins there ===
     characters = tf.strings.unicode_decode(texts + " ", "UTF-8")
     text_starts = characters.row_starts()
@@ -190,8 +187,6 @@ def _split_texts(texts, spans):
 
 def _check_spans(spans, is_inside):
     """Checks that spans, first and last of subject and object, are in their texts, not empty."""
-    import tensorflow as tf
-
     is_right = is_inside & tf.reduce_all(spans[:, 0::2] <= spans[:, 1::2])
     message = "Subject and object must be characters of the text, not all blank. Received:"
     return check_in_graph(spans, is_right, message, spans)
@@ -199,8 +194,6 @@ def _check_spans(spans, is_inside):
 
 def _type_ids(preprocessor, role, x, name):
     """Returns ids int64 `[N]` of the symbols for types. Checks that they are known."""
-    import tensorflow as tf
-
     known = preprocessor.types(role)
     if name not in x or not known:
         raise ValueError(
@@ -218,8 +211,6 @@ def replace_brackets(words):
     """Replaces written brackets, in a list of strings or a graph's tensor."""
     if not is_symbolic(words):
         return [BRACKETS.get(word.lower(), word) for word in words]
-    import tensorflow as tf
-
     lower = tf.strings.lower(words)
     for written, bracket in BRACKETS.items():
         words = tf.where(lower == written, bracket, words)

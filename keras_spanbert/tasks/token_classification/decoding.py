@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_spanbert.layers.array_functions import range_like, repeat_while, take
 from keras_spanbert.metrics.entities import ROLES
+from keras_spanbert.optional import tf, tnp
 from keras_spanbert.serving.saved_model import window_logits
 from keras_spanbert.text.strings import as_strings
 
@@ -185,8 +186,6 @@ def put(xp, x, rows, values):
     if xp is np:
         x[rows] = values
         return x
-    import tensorflow as tf
-
     return tf.tensor_scatter_nd_update(x, rows[:, None], values)
 
 
@@ -221,9 +220,6 @@ def _suffix_maxima(xp, x):
 
 def entity_serving_function(model):
     """Returns the function of `text`, strings `[B]`, that a SavedModel serves."""
-    import tensorflow as tf
-    import tensorflow.experimental.numpy as tnp
-
     preprocessor = model.preprocessor
     rules = scheme(list(model.labels))
     kinds = tf.constant(rules.kinds)
@@ -259,8 +255,6 @@ def entity_serving_function(model):
 
 def _logits(model, words):
     """Returns logits `[S, C]` of the words, in order."""
-    import tensorflow as tf
-
     windows = model.preprocessor.windows_of(words)
     logits = window_logits(model, windows, len(model.labels), lambda outputs: outputs)
     is_label = windows["is_label"]

@@ -21,6 +21,7 @@ from keras_spanbert.checks import (
 from keras_spanbert.data.batches import SEQUENCES
 from keras_spanbert.layers.array_functions import append_end, int32, is_symbolic, namespace, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor, as_weights, label_dtype
+from keras_spanbert.optional import tf
 from keras_spanbert.tasks.token_classification.decoding import is_of_entities
 from keras_spanbert.text.labels import as_labels
 from keras_spanbert.text.strings import is_examples
@@ -305,8 +306,6 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         return {name: windows[name] for name in SEQUENCES}, y, weights
 
     def signature(self, x, y, sample_weight):
-        import tensorflow as tf
-
         inputs, shape = self.sequence_specs(None), [None, self.sequence_length]
         if y is None:
             return inputs
