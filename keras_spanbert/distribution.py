@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.layers.layout import new_layout
-from keras_spanbert.optional import tf
+from keras_spanbert.optional import jax, tf
 
 MODES = ("auto", "none", "data", "model")
 # Seconds that processes wait for one another at the start.
@@ -42,8 +42,6 @@ def assign(variable: keras.Variable, array) -> None:
     if not is_sharded(variable):
         variable.assign(np.asarray(array))
         return
-    import jax
-
     now = variable.value
     variable.assign(
         jax.make_array_from_callback(
@@ -63,8 +61,6 @@ def is_sharded(variable: keras.Variable) -> bool:
 def process_index() -> int:
     """Returns the index of this process among those that train together."""
     if keras.backend.backend() == "jax":
-        import jax
-
         return jax.process_index()
     if num_torch_processes() > 1:
         import torch
@@ -76,7 +72,6 @@ def process_index() -> int:
 def all_gather(number: int) -> list[int]:
     """Returns the integers of all processes, as a list. All processes must call it."""
     if keras.backend.backend() == "jax":
-        import jax
         from jax.experimental import multihost_utils
 
         if jax.process_count() == 1:
@@ -192,8 +187,6 @@ def num_batch_shards() -> int:
     engine = keras.distribution.distribution()
     if engine is None or keras.backend.backend() != "jax":
         return 1
-    import jax
-
     mesh = engine.device_mesh
     shards = dict(zip(mesh.axis_names, mesh.shape))[engine.batch_dim_name]
     return max(1, shards // jax.process_count())
@@ -353,8 +346,6 @@ class Distribution:
         if self.num_processes == 1:
             return
         if keras.backend.backend() == "jax":
-            import jax
-
             jax.distributed.shutdown()
         else:
             import torch
@@ -467,8 +458,6 @@ def _tensorflow(mode):
 
 
 def _jax(mode, count, dead_after):
-    import jax
-
     if count > 1:
         _connect_jax(count, dead_after)
     devices = jax.device_count()
@@ -496,8 +485,6 @@ def _jax(mode, count, dead_after):
 
 def _connect_jax(count, dead_after):
     """Like `keras.distribution.initialize`, but `dead_after` sets JAX's heartbeat timeout."""
-    import jax
-
     names = ["KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_PROCESS_ID"]
     missing = [name for name in names if name not in os.environ]
     if missing:

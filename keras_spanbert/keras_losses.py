@@ -14,6 +14,7 @@ from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.trainers.compile_utils import CompileLoss
 
 from keras_spanbert.distribution import mean_over_replicas
+from keras_spanbert.optional import jax
 
 
 def can_keep(value) -> bool:
@@ -24,8 +25,6 @@ def can_keep(value) -> bool:
     """
     if keras.backend.backend() != "jax" or in_stateless_scope():
         return True
-    import jax
-
     return not isinstance(value, jax.core.Tracer)
 
 

@@ -33,6 +33,7 @@ class _Module:
         return getattr(importlib.import_module(self._name), attribute)
 
 
+jax = _Module("jax")
 tf = _Module("tensorflow")
 tf_text = _Module("tensorflow_text")
 tnp = _Module("tensorflow.experimental.numpy")

@@ -6,6 +6,8 @@ import math
 import keras
 import numpy as np
 
+from keras_spanbert.optional import jax
+
 # Dropout compares 16-bit numbers. 8 bits would turn a keep rate of 0.9 into 0.898.
 _NUM_LEVELS = 2**16
 
@@ -53,8 +55,6 @@ class Dropout(keras.layers.Dropout):
 
     def draw_in_jax(self, seed, shape):
         """Returns which elements of a shape to keep, bool."""
-        import jax
-
         return jax.lax.platform_dependent(
             seed,
             tpu=functools.partial(self._draw_with_hardware, shape=shape),
@@ -66,7 +66,6 @@ class Dropout(keras.layers.Dropout):
 
     def scale_in_jax(self, x):
         """Returns `x` over the keep rate."""
-        import jax
 
         def scale(x):
             # In 16-bit floats the scale would be off by 0.2%.
@@ -78,8 +77,6 @@ class Dropout(keras.layers.Dropout):
         )
 
     def _draw_with_hardware(self, seed, shape):
-        import jax
-
         # The compiler stores attention weights [B, N, T, S] with T last. Drawing in this order
         # avoids a transpose.
         is_attention = len(shape) == 4
@@ -91,8 +88,6 @@ class Dropout(keras.layers.Dropout):
         return jax.lax.optimization_barrier(keep)
 
     def _draw_with_hash(self, seed, shape):
-        import jax
-
         rows, columns = (1, 1, *shape)[-2:]
         # Without the barrier, XLA would compute the numbers again for each element.
         numbers = jax.lax.optimization_barrier(hash_numbers(seed, shape[:-2], rows, columns))
@@ -145,7 +140,6 @@ def _hash(x):
 
 def _select(keep, x):
     """Returns `x` where `keep` is true, else 0. Stores only `keep` for the backward pass."""
-    import jax
 
     def select(keep, x):
         return jax.lax.select(keep, x, jax.numpy.zeros_like(x))
@@ -161,8 +155,6 @@ def _select(keep, x):
 
 def _random_bits(seed, shape, model_axis):
     """Returns uint16 random bits of a shape. Each device draws only its own part."""
-    import jax
-
     mesh, axes = shard_axes(shape, model_axis)
     names = tuple(name for name in axes if name is not None)
     sizes = [1 if name is None else mesh.shape[name] for name in axes]

@@ -3,6 +3,7 @@
 import keras
 
 from keras_spanbert.checks import check_in
+from keras_spanbert.optional import jax
 
 # The layout of the latest `ModelParallel` of `distribute`.
 _layout_map = None
@@ -45,8 +46,6 @@ def relayout(weight, axes: tuple):
     """
     if not shares_model():
         return weight
-    import jax
-
     tensor = keras.ops.convert_to_tensor(weight)
     if not isinstance(tensor, jax.core.Tracer):
         return tensor  # Outside a step, a tensor's parts must have equal sizes.
