@@ -1,4 +1,8 @@
-"""Helpers for the wording of messages."""
+"""The log, and the wording of messages."""
+
+import logging
+
+LOG = logging.getLogger("keras_spanbert")
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:

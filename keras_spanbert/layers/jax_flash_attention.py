@@ -1,7 +1,6 @@
 """Attention with dropout of its weights on NVIDIA GPUs, as Triton kernels."""
 
 import functools
-import logging
 import math
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from keras_spanbert.layers.dropout import exact_scale, hash_keep
+from keras_spanbert.wording import LOG
 
 try:
     from jax.experimental.pallas import triton
@@ -34,7 +34,7 @@ def supports(shape) -> bool:
 
 @functools.cache
 def _warn_once():
-    logging.getLogger("keras_spanbert").warning(
+    LOG.warning(
         "`jax.experimental.pallas.triton` cannot be imported from JAX %s: attention with dropout "
         "is slower and takes more memory. JAX 0.10 has it",
         jax.__version__,

@@ -6,7 +6,6 @@ smaller kernels than PyTorch's own. With a model of 12 layers, a GPU would wait 
 """
 
 import functools
-import logging
 import types
 
 import keras
@@ -15,8 +14,7 @@ from torch.nn import functional
 
 from keras_spanbert.keras_private import current_values, plain_kernel
 from keras_spanbert.layers.attention import softmax_backward, softmax_forward
-
-_LOG = logging.getLogger("keras_spanbert")
+from keras_spanbert.wording import LOG
 
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head.
 
@@ -106,7 +104,7 @@ def compiled_layer(x, padding_mask, weights, *args):
         except Exception as error:
             # For example without a C++ compiler, or without Triton on a GPU.
             if not _failures:
-                _LOG.warning(
+                LOG.warning(
                     "PyTorch cannot compile the layers here, so steps are slower: %s: %s",
                     type(error).__name__,
                     str(error).strip().split("\n")[0],

@@ -1,7 +1,6 @@
 """The official metrics of SQuAD 1.1 and 2.0."""
 
 import collections
-import logging
 import math
 import re
 import string
@@ -10,6 +9,7 @@ import unicodedata
 import numpy as np
 
 from keras_spanbert.checks import accepts_datasets, check_kind, check_number_or_none, is_number
+from keras_spanbert.wording import LOG
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -115,7 +115,7 @@ def squad(
     is_version_1 = bool(has_answer.all())
     unanswered = [i for i in ids if i not in predictions]
     if unanswered:
-        logging.getLogger("keras_spanbert").warning(
+        LOG.warning(
             "%d of %d questions have no prediction and count as answered with '', the first %s",
             len(unanswered),
             len(ids),

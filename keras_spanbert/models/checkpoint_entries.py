@@ -6,7 +6,6 @@ LayerNorm, and PyTorch's shapes: a kernel is `[out, in]`. Each model class lists
 """
 
 import collections
-import logging
 from collections.abc import Iterable, Iterator
 
 import keras
@@ -15,8 +14,7 @@ import numpy as np
 from keras_spanbert.formats.huggingface import ACTIVATIONS
 from keras_spanbert.keras_private import lora_variables
 from keras_spanbert.models.lora import lora_layers, merged_values
-
-_LOG = logging.getLogger("keras_spanbert")
+from keras_spanbert.wording import LOG
 
 LOADED, UNUSED, FRESH = "loaded", "left unused", "initialized"
 # Duplicate names of tensors that the model has once.
@@ -180,7 +178,7 @@ class Checkpoint:
             )
         for note in self.notes:
             if note.startswith("Warning: "):
-                _LOG.warning("%s: %s", self.name, note.removeprefix("Warning: "))
+                LOG.warning("%s: %s", self.name, note.removeprefix("Warning: "))
         try:
             return cls(**arguments)
         except ValueError as error:
@@ -227,7 +225,7 @@ class Checkpoint:
         ]
         self.rows += [Row(FRESH, path, tuple(weight.shape)) for path, weight in weights.items()]
         if weights:
-            _LOG.warning(
+            LOG.warning(
                 "%s has no weights for %s, which start from random weights",
                 self.name,
                 " and ".join(self.fresh_layers()),

@@ -1,7 +1,6 @@
 """Base class of the tasks with a classifier head."""
 
 import functools
-import logging
 import random
 
 import keras
@@ -23,8 +22,8 @@ from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, de
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.text.labels import check_names, label_numbers
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
+from keras_spanbert.wording import LOG
 
-_LOG = logging.getLogger("keras_spanbert")
 # The beginning of the names that `transformers` gives to labels.
 UNNAMED = "LABEL_"
 
@@ -121,7 +120,7 @@ class ClassifierTask(SpanBertTask):
         task = load(**given)
         changes = {**dict.fromkeys(of_labels), **labels} if labels else {}
         other = task.rebuilt(layers=["pooler"], **changes)
-        _LOG.warning(
+        LOG.warning(
             "%s has a classifier with other labels or of another kind (labels: %s). The classifier "
             "of the new %s starts from random weights",
             source.name,

@@ -1,7 +1,6 @@
 """Training steps on PyTorch as CUDA graphs, which need no work per kernel on the host."""
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator
 
@@ -9,7 +8,7 @@ import keras
 import numpy as np
 import torch
 
-_LOG = logging.getLogger("keras_spanbert")
+from keras_spanbert.wording import LOG
 
 # Steps before a capture, in which kernels are compiled and chosen.
 WARM_UP_STEPS = 3
@@ -60,7 +59,7 @@ class StepGraphs:
             # For example a loss or a metric that reads a number, or too little memory.
             torch.cuda.set_stream(stream)  # A failed capture does not do this.
             self._is_possible = False
-            _LOG.warning(
+            LOG.warning(
                 "This training step cannot be a CUDA graph, so steps are slower: %s: %s",
                 type(error).__name__,
                 str(error).strip().split("\n")[0],

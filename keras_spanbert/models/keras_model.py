@@ -1,7 +1,6 @@
 """The base class of backbones and tasks: inputs by name, files, and threads."""
 
 import functools
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -14,8 +13,8 @@ from keras_spanbert.keras_private import ask_to_overwrite, call_layers, order_la
 from keras_spanbert.layers.sublayers import resolve_policies
 from keras_spanbert.models import lora
 from keras_spanbert.models.source import FromPreset, registration_hint
+from keras_spanbert.wording import LOG
 
-_LOG = logging.getLogger("keras_spanbert")
 _logged_advice = set()
 
 
@@ -144,7 +143,7 @@ class KerasModel(FromPreset):
         advice = registration_hint(self)
         if advice and advice not in _logged_advice:
             _logged_advice.add(advice)
-            _LOG.warning("%s", advice)
+            LOG.warning("%s", advice)
         write = functools.partial(super().save, zipped=zipped, **kwargs)
         _write(write, filepath, overwrite, is_folder=zipped is False)
 

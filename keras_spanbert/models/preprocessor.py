@@ -1,6 +1,5 @@
 """Base classes of the preprocessors."""
 
-import logging
 from collections.abc import Callable
 
 import keras
@@ -18,9 +17,7 @@ from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.optional import tf
 from keras_spanbert.text.labels import as_labels, check_names
 from keras_spanbert.text.strings import is_examples
-from keras_spanbert.wording import format_count
-
-_LOG = logging.getLogger("keras_spanbert")
+from keras_spanbert.wording import LOG, format_count
 
 
 class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
@@ -78,7 +75,7 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
         num_rows, num_cut = len(is_cut), int(np.sum(is_cut))
         if num_cut and num_rows not in self._logged_sizes:
             self._logged_sizes.add(num_rows)
-            _LOG.warning(
+            LOG.warning(
                 "Rows longer than %d tokens were cut: %s of %s. `sequence_length` "
                 "(--sequence_length) changes this",
                 *(self.sequence_length, f"{num_cut:,}", f"{num_rows:,}"),

@@ -7,7 +7,6 @@ import contextvars
 import copy
 import functools
 import glob
-import logging
 import math
 import os
 import re
@@ -26,8 +25,7 @@ from keras_spanbert.formats import fairseq, google, huggingface, tensors
 from keras_spanbert.formats.vocabulary import find_vocabulary
 from keras_spanbert.layers.sublayers import flatten_sublayers
 from keras_spanbert.models.checkpoint_entries import Checkpoint
-
-_LOG = logging.getLogger("keras_spanbert")
+from keras_spanbert.wording import LOG
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _TORCH = (".pt", ".pth")
@@ -158,7 +156,7 @@ class Preset:
             if path:
                 model.load_task_weights(path)
             if not is_own:
-                _LOG.warning(
+                LOG.warning(
                     "%s has no weights for the head of %s, which starts from random weights",
                     self.name,
                     type(model).__name__,
@@ -168,9 +166,7 @@ class Preset:
         fresh = []
         if backbone.pooler and not self._backbone_config(None)["config"].get("pooled_output"):
             fresh = [backbone.pooler]
-            _LOG.warning(
-                "%s has no weights for pooler, which starts from random weights", self.name
-            )
+            LOG.warning("%s has no weights for pooler, which starts from random weights", self.name)
         path = self._file("model.weights.h5") or self._file("model.weights.json")
         if path is None:
             raise ValueError(f"{self.name} must contain model.weights.h5. Received: no such file")

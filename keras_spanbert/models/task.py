@@ -1,7 +1,6 @@
 """Base class of the fine-tuning and pretraining tasks."""
 
 import inspect
-import logging
 import zlib
 from collections.abc import Callable
 
@@ -22,8 +21,7 @@ from keras_spanbert.models.keras_model import KerasModel, one_thread, with_one_t
 from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.optional import tf
 from keras_spanbert.training.optimizer import AdamW
-
-_LOG = logging.getLogger("keras_spanbert")
+from keras_spanbert.wording import LOG
 
 
 @with_one_thread
@@ -122,7 +120,7 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
             if source.has_vocabulary and not was_none:
                 arguments["preprocessor"] = of_class.from_source(source, arguments)
             elif own is None:
-                _LOG.warning("%s has no vocabulary: the model has no preprocessor", source.name)
+                LOG.warning("%s has no vocabulary: the model has no preprocessor", source.name)
         task = source.build(cls, arguments)
         if load_weights:
             source.load_weights(task, keeps_backbone=has_backbone)
@@ -261,7 +259,7 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         """Warns if heads are untrained, because their output is random."""
         heads = self.untrained_heads()
         if heads:
-            _LOG.warning(
+            LOG.warning(
                 "This %s has not been trained: the output of its %s is random. Call `fit`, "
                 "or load a preset or checkpoint with a trained head",
                 type(self).__name__,

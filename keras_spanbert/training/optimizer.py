@@ -1,6 +1,5 @@
 """The optimizers of BERT, SpanBERT and the released coreference code, and their schedule."""
 
-import logging
 from collections.abc import Collection, Sequence
 
 import keras
@@ -22,6 +21,7 @@ from keras_spanbert.keras_private import (
     variable_index,
 )
 from keras_spanbert.layers.sublayers import config_of
+from keras_spanbert.wording import LOG
 
 # Names of Keras variables: "bias" also covers the heads' "output_bias".
 NOT_DECAYED = ["bias", "gamma", "beta"]
@@ -90,7 +90,7 @@ class WarnAfterDecay(keras.callbacks.Callback):
         steps = int(optimizer.iterations) * (optimizer.gradient_accumulation_steps or 1)
         if steps > schedule.total_steps:
             self.is_done = True
-            logging.getLogger("keras_spanbert").warning(
+            LOG.warning(
                 "The learning rate was 0 in the last %s of %s steps: `LinearWarmupDecay` ended "
                 "after `total_steps=%s`. Compile the model with a longer schedule to train it on",
                 f"{steps - schedule.total_steps:,}",

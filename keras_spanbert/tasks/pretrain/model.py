@@ -1,6 +1,5 @@
 """The SpanBERT pretraining task: masked language model, span boundaries, next sentence."""
 
-import logging
 from collections.abc import Iterator
 
 import keras
@@ -29,8 +28,7 @@ from keras_spanbert.tasks.pretrain.preprocessor import SpanBertPretrainerPreproc
 from keras_spanbert.text.strings import as_strings, replace_surrogates
 from keras_spanbert.training.losses import WeightedMeanCrossentropy, sparse_crossentropy
 from keras_spanbert.training.optimizer import AdamW
-
-_LOG = logging.getLogger("keras_spanbert")
+from keras_spanbert.wording import LOG
 
 
 # Tensors of the heads in a checkpoint, and their weights.
@@ -265,7 +263,7 @@ class SpanBertPretrainer(SpanBertTask):
                 notes.append(f"has no weights for {added}, which start from random weights")
             if removed:
                 notes.append(f"has weights for {removed}, which are not used")
-            _LOG.warning("%s %s", source.name, "; ".join(notes))
+            LOG.warning("%s %s", source.name, "; ".join(notes))
         return other
 
     @classmethod

@@ -1,7 +1,5 @@
 """Relation extraction: the model and its serving function."""
 
-import logging
-
 import keras
 import numpy as np
 
@@ -20,6 +18,7 @@ from keras_spanbert.tasks.relation_extraction.preprocessor import (
 from keras_spanbert.tasks.relation_extraction.rows import SPANS, TYPES
 from keras_spanbert.text.labels import check_names
 from keras_spanbert.text.strings import check_examples, is_examples
+from keras_spanbert.wording import LOG
 
 # The number of unused tokens in BERT's cased vocabulary.
 _COUNT = 101
@@ -42,7 +41,7 @@ def with_unused_tokens(task):
         value = to_numpy(new).copy()
         value[: old.shape[0]] = to_numpy(old)
         new.assign(value)
-    logging.getLogger("keras_spanbert").warning(
+    LOG.warning(
         "The vocabulary has no [unused1], [unused2], ... for the symbols of subject and object: %d "
         "such tokens were added, with new embeddings",
         _COUNT,
