@@ -32,6 +32,12 @@ def check_kind(name: str, value, is_right, rule: str):
     return value
 
 
+def check_none(reason: str, **arguments) -> None:
+    """Raises a `ValueError` if an argument is not `None`."""
+    for name, value in arguments.items():
+        check_kind(name, value, value is None, f"None because {reason}")
+
+
 def check_positive(name: str, value) -> int:
     """Returns an argument as an int. Raises a `ValueError` if it is not a positive integer."""
     is_positive = is_number(value) and value >= 1 and value % 1 == 0

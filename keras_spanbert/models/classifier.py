@@ -20,7 +20,7 @@ from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.models.backbone import POOLER
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup, dense
 from keras_spanbert.models.task import SpanBertTask
-from keras_spanbert.text.labels import check_names, label_numbers
+from keras_spanbert.text.labels import check_names, label_id, label_numbers
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 from keras_spanbert.wording import LOG
 
@@ -172,18 +172,9 @@ class ClassifierTask(SpanBertTask):
         names = self.label_names() or []
         numbers_of, found = label_numbers(names), {}
         for key, weight in class_weight.items():
-            is_label = isinstance(key, str) or is_integer(key)
-            is_known = key in numbers_of if names else is_integer(key) and key >= 0
-            if not (is_label and is_known):
-                raise ValueError(
-                    "The keys of `class_weight` must be class names or numbers. Received: "
-                    f"{key!r}, with the class names {names}"
-                )
-            number = numbers_of.get(key, key)
-            if number in found:
-                raise ValueError(
-                    f"`class_weight` must not name a class twice. Received: {class_weight}"
-                )
+            number = label_id(key, numbers_of, "`class_weight`") if names else key
+            is_right = is_integer(number) and number >= 0 and number not in found
+            check_in("class_weight", class_weight, is_right, "a dict with each class once")
             value = to_python(weight)
             is_right = is_number(value) and 0 <= value < 2**128  # As float32, 2**128 is infinite.
             check_in(f"class_weight[{key!r}]", weight, is_right, "a finite number of at least 0")

@@ -15,6 +15,7 @@ from keras_spanbert.checks import (
     accepts_datasets,
     check_counts,
     check_kind,
+    check_none,
     check_number_or_none,
     to_lists,
 )
@@ -174,12 +175,8 @@ class StringInputs:
             if has_all:  # If a task returns batches, they include the labels.
                 _check_labels(y, needs_labels)
             return x, y, sample_weight, has_all
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "`y` and `sample_weight` must be None, because batches include them. Received: "
-                f"x of type {type(x).__name__}, y of type "
-                f"{type(y).__name__}, sample_weight of type {type(sample_weight).__name__}"
-            )
+        reason = f"batches include it, as in `x` of type {type(x).__name__}"
+        check_none(reason, y=y, sample_weight=sample_weight)
         if kind == "stream":
             return _check_stream(x), None, None, False
         return self.preprocess_stream(kind, x, is_training, needs_labels), None, None, False

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_spanbert import cache, files, keras_private
-from keras_spanbert.checks import check_counts
+from keras_spanbert.checks import check_counts, check_in
 from keras_spanbert.layers.sublayers import flatten_sublayers
 
 
@@ -94,11 +94,8 @@ class LoraBackbone:
         layers = [layer for layer in flatten_sublayers([self]) if layer is not self]
         found = {layer.name for layer in layers if hasattr(layer, "enable_lora")}
         unknown = [] if target_layer_names is None else sorted(set(names) - found)
-        if unknown or not names:
-            raise ValueError(
-                f"`target_layer_names` must be among {', '.join(sorted(found))}. Received: "
-                f"{unknown or names}"
-            )
+        rule = f"among {', '.join(sorted(found))}"
+        check_in("target_layer_names", unknown or names, names and not unknown, rule)
         if lora_layers(self):
             raise ValueError(
                 "LoRA can be enabled once: call `merge_lora()` to start again. Received: "

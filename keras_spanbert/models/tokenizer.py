@@ -135,11 +135,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
             raise
         _check_tokens(self.vocabulary or [])
         lacking = set(self.added_tokens) - set(self.vocabulary or self.added_tokens)
-        if lacking:
-            raise ValueError(
-                f"`added_tokens` must be in the vocabulary. Received: {sorted(lacking)[:5]}, which "
-                "it lacks"
-            )
+        check_in("added_tokens", sorted(lacking)[:5], not lacking, "in the vocabulary")
 
     @accepts_datasets
     def tokenize(self, inputs):

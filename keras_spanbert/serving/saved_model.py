@@ -184,10 +184,8 @@ def export_saved_model(
     require("tensorflow", "`export_saved_model`")
     path = check_path("path", path)
     files.check_new(path)
-    if not isinstance(model, (SpanBertTask, SpanBertBackbone)):
-        raise ValueError(
-            f"`model` must be a task of this library or a SpanBertBackbone. Received: {model!r}"
-        )
+    is_model = isinstance(model, (SpanBertTask, SpanBertBackbone))
+    check_in("model", model, is_model, "a task of this library or a SpanBertBackbone")
     is_tensorflow = keras.backend.backend() == "tensorflow"
     if not is_tensorflow:
         check_is_registered(model)
@@ -206,11 +204,9 @@ def export_saved_model(
         if model.preprocessor is None:
             raise ValueError("Strings need a preprocessor. Received: preprocessor=None")
         tokenizer = model.preprocessor.tokenizer
-    if tokenizer.special_tokens_in_strings:
-        raise ValueError(
-            "`special_tokens_in_strings` must be False: otherwise clients could inject special "
-            f"tokens. Received: {tokenizer.special_tokens_in_strings}"
-        )
+    finds_them = tokenizer.special_tokens_in_strings
+    rule = "False: otherwise clients could inject special tokens"
+    check_in("special_tokens_in_strings", finds_them, not finds_them, rule)
     endpoints = _endpoints(model, tokenizer, kwargs)  # Raises errors before a process starts.
     if isinstance(model, SpanBertTask) and model.serves_heads:
         model.warn_if_untrained()

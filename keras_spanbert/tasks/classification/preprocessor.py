@@ -8,6 +8,7 @@ from keras_spanbert.checks import (
     check_flags,
     check_in,
     check_length,
+    check_none,
     check_same_length,
     to_python,
 )
@@ -153,8 +154,7 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
             ValueError: if the lists differ in length or contain other values.
         """
         if is_examples(texts):
-            if text_pairs is not None:
-                raise ValueError("`text_pairs` must be None because examples include their pairs")
+            check_none("examples include their pairs", text_pairs=text_pairs)
             pairs = [example.get("text_pair") or "" for example in texts]
             texts = column(texts, "text")
             text_pairs = pairs if any(pairs) else None

@@ -19,6 +19,7 @@ from keras_spanbert.checks import (
     check_flags,
     check_in,
     check_kind,
+    check_none,
     is_integer,
     is_number,
 )
@@ -331,12 +332,7 @@ class DocumentInputs:
         self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
     ) -> tuple:
         # Batches instead of arrays, so that long documents are cut anew in each epoch.
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "`y` and `sample_weight` must be None because documents include their `clusters`. "
-                f"Received: y of type {type(y).__name__}, sample_weight of type "
-                f"{type(sample_weight).__name__}"
-            )
+        check_none("documents include their `clusters`", y=y, sample_weight=sample_weight)
         found = self.batches(
             x,
             batch_size or 1,

@@ -7,7 +7,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_spanbert.checks import check_flags, check_length
+from keras_spanbert.checks import check_flags, check_length, check_none
 from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
@@ -120,11 +120,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         return packer
 
     def call(self, x, y=None, sample_weight=None, seed=None):
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "`y` and `sample_weight` must be None because labels and weights are made from the "
-                f"strings. Received: y={y!r:.80}, sample_weight={sample_weight!r:.80}"
-            )
+        reason = "labels and weights are made from the strings"
+        check_none(reason, y=y, sample_weight=sample_weight)
         # [B, L]: `[CLS]`, the text, `[SEP]`, padding.
         token_ids = self._packer(self.tokenizer(x), sequence_length=self.sequence_length)
         return self.mask(token_ids, seed=seed)

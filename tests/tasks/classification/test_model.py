@@ -35,9 +35,9 @@ def test_class_weight_by_name_equals_sample_weight():
         losses += model.fit(texts, labels, batch_size=12, verbose=0, **weights).history["loss"]
     np.testing.assert_allclose(losses[:2], losses[2], rtol=1e-5)
     for weights, message in [
-        ({"fine": 2.0}, "class names or numbers. Received: 'fine', .*'good'"),
-        ({2: 2.0}, "class names or numbers. Received: 2, .*'good'"),
-        ({"good": 2.0, 1: 2.0}, "must not name a class twice"),
+        ({"fine": 2.0}, "one of the model's 2: bad, good, .*Received: 'fine' at `class_weight`"),
+        ({2: 2.0}, "one of the model's 2: bad, good, .*Received: 2 at `class_weight`"),
+        ({"good": 2.0, 1: 2.0}, "must be a dict with each class once"),
         ({"good": float("nan")}, r"`class_weight\['good'\]` must be a finite number of at .*=nan"),
         ({"good": -1.0}, "must be a finite number of at least 0"),
         ({"good": 10**400}, "must be a finite number of at least 0"),
