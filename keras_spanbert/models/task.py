@@ -18,10 +18,12 @@ from keras_spanbert.models.backbone import SpanBertBackbone
 from keras_spanbert.models.checkpoint_entries import Checkpoint, TensorGroup
 from keras_spanbert.models.fit_strings import StringInputs
 from keras_spanbert.models.keras_model import KerasModel, one_thread, with_one_thread
-from keras_spanbert.models.torch_step import TorchStep
 from keras_spanbert.optional import tf
 from keras_spanbert.training.optimizer import AdamW
 from keras_spanbert.wording import LOG
+
+if keras.backend.backend() == "torch":
+    from keras_spanbert.models.torch_step import TorchStep
 
 
 @with_one_thread

@@ -242,7 +242,7 @@ def test_steps_that_differ_cannot_be_captured(change, expected):
 
 @pytest.mark.parametrize("value", [2, -np.inf, True, (3, 4), np.eye(2), np.arange(20), (), [0.5]])
 def test_scalars_are_created_on_the_device(value):
-    from keras_spanbert.models.cuda_graphs import scalars_on_device
+    from keras_spanbert.models.torch_step import scalars_on_device
 
     expected = keras.ops.convert_to_tensor(value)
     with scalars_on_device():

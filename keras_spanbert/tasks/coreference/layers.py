@@ -193,9 +193,6 @@ class SegmentRows(keras.layers.Layer):
     def call(self, inputs):
         return ops.reshape(inputs, (-1, ops.shape(inputs)[2]))
 
-    def get_config(self):  # Keras makes none for a layer with a dtype policy.
-        return super().get_config()
-
 
 class DocumentTokens(keras.layers.Layer):
     """Gathers the tokens of documents, `[B, T, H]`, from the encoder's output `[B * S, L, H]`.
@@ -207,7 +204,7 @@ class DocumentTokens(keras.layers.Layer):
         shape = (ops.shape(places)[0], -1, encoded.shape[-1])
         return gather_rows(ops.reshape(encoded, shape), places)
 
-    def get_config(self):
+    def get_config(self):  # Keras makes none for a layer with a dtype policy.
         return super().get_config()
 
 

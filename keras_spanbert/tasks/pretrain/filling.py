@@ -15,17 +15,13 @@ _BUCKET = 32
 
 def fill(pretrainer, texts, top_k, score, batch_size):
     """See `SpanBertPretrainer.fill`."""
-    if pretrainer.preprocessor is None:
-        raise ValueError("`fill` needs a preprocessor. Received: preprocessor=None")
     check_in("score", score, score in _SCORES, f"one of {_SCORES}")
     rule = "'mlm' or 'both' for a model without an SBO head"
     check_in("score", score, score != "sbo" or pretrainer.span_boundary, rule)
     check_counts(top_k=top_k, batch_size=batch_size)
     if isinstance(texts, str):
         return fill(pretrainer, [texts], top_k, score, batch_size)[0]
-    texts = as_strings("texts", texts)
-    tokenizer = pretrainer.preprocessor.tokenizer
-    rows = [_tokenize_blanks(pretrainer, text) for text in texts]
+    rows, tokenizer = _tokenize(pretrainer, texts), pretrainer.preprocessor.tokenizer
     return [
         [_candidates(tokenizer, mlm, sbo, top_k, score) for mlm, sbo in blanks]
         for blanks in _predict_blanks(pretrainer, rows, batch_size)
@@ -34,8 +30,6 @@ def fill(pretrainer, texts, top_k, score, batch_size):
 
 def score(pretrainer, texts, fillings, batch_size):
     """See `SpanBertPretrainer.score`."""
-    if pretrainer.preprocessor is None:
-        raise ValueError("`score` needs a preprocessor. Received: preprocessor=None")
     check_counts(batch_size=batch_size)
     if isinstance(texts, str):
         return score(pretrainer, [texts], [fillings], batch_size)[0]
@@ -45,8 +39,7 @@ def score(pretrainer, texts, fillings, batch_size):
         raise ValueError(
             f"`fillings` must have a list for each text. Received: {count} for {len(texts)} texts"
         )
-    tokenizer = pretrainer.preprocessor.tokenizer
-    rows = [_tokenize_blanks(pretrainer, text) for text in texts]
+    rows, tokenizer = _tokenize(pretrainer, texts), pretrainer.preprocessor.tokenizer
     ids = [
         _tokenize_fillings(tokenizer, row, of_text, text)
         for row, of_text, text in zip(rows, fillings, texts)
@@ -55,6 +48,12 @@ def score(pretrainer, texts, fillings, batch_size):
         [_candidate(tokenizer, *heads, of_blank) for heads, of_blank in zip(blanks, of_text)]
         for blanks, of_text in zip(_predict_blanks(pretrainer, rows, batch_size), ids)
     ]
+
+
+def _tokenize(pretrainer, texts):
+    if pretrainer.preprocessor is None:
+        raise ValueError("Blanks need a preprocessor. Received: preprocessor=None")
+    return [_tokenize_blanks(pretrainer, text) for text in as_strings("texts", texts)]
 
 
 def _tokenize_blanks(pretrainer, text):

@@ -219,17 +219,10 @@ def replace_brackets(words):
 
 # === Rows ===
 MODES = ("ner", "text", "text_ner", "ner_text")
-# The pieces of words, one after another, by row and word.
-Words = collections.namedtuple(
-    "Words",
-    [
-        "ids",  # [P]
-        "word",  # [P], the piece's word, counted from 0 in its row
-        "row",  # [P], ascending
-        "spans",  # [N, 4], first and last word of the subject, then of the object
-        "types",  # [N, 2], ids of the symbols for the types of subject and object
-    ],
-)
+# Pieces of words, one after another: `ids`, `word`, counted from 0 in its row, and `row`, `[P]`.
+# For each row `spans` `[N, 4]`, first and last word of the subject, then of the object, and `types`
+# `[N, 2]`, the ids of the symbols for their types.
+Words = collections.namedtuple("Words", ["ids", "word", "row", "spans", "types"])
 # The ids of the symbols around spans.
 Markers = collections.namedtuple(
     "Markers", ["subject_start", "subject_end", "object_start", "object_end"]
