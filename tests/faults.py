@@ -59,7 +59,7 @@ def changes(node):
 
 def nodes(node):
     """Yields the nodes of a tree that may be changed."""
-    is_log = isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("_LOG", "print"))
+    is_log = isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("LOG", "print"))
     if type(node) not in SKIPPED and not is_log:
         yield node
         for name, value in ast.iter_fields(node):
