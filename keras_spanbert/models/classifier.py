@@ -182,10 +182,8 @@ class ClassifierTask(SpanBertTask):
         return found
 
     # === Strings ===
-    def preprocess_rows(
-        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
-    ) -> tuple:
-        if not needs_labels:  # `predict` keeps the order of the rows and ignores labels.
+    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, mode: str) -> tuple:
+        if mode == "predict":  # It keeps the order of the rows and ignores labels.
             self.check_preprocessor()
             return self.preprocessor.rows(x), None, None
         arrays = self.preprocess(x, y, sample_weight)
@@ -195,7 +193,7 @@ class ClassifierTask(SpanBertTask):
             arrays,
             batch_size or 32,
             seed=random.randint(1, 10**9),
-            shuffle=is_training and shuffle,
+            shuffle=mode == "fit" and shuffle,
             by_length=True,
             pad=False,
         )

@@ -82,7 +82,7 @@ class StringInputs:
     """Mixin of tasks that converts all data that `fit` accepts to the model's arrays.
 
     A task can override how strings are converted: all rows at once (`preprocess`),
-    or batch by batch (the methods after it).
+    or batch by batch (the methods after it). Their `mode` is `"fit"`, `"evaluate"` or `"predict"`.
     """
 
     # Classes of the callbacks that `fit` adds, unless it is called on arrays.
@@ -104,14 +104,14 @@ class StringInputs:
         self.check_preprocessor()
         return keras.utils.unpack_x_y_sample_weight(self.preprocessor.call(x, y, sample_weight))
 
-    def preprocess_batch(self, x, y, sample_weight, number: int, is_training: bool) -> tuple:
+    def preprocess_batch(self, x, y, sample_weight, number: int, mode: str) -> tuple:
         """Converts the strings of a batch of a `PyDataset` to arrays, as `preprocess` does.
 
         `number` is the batch's place in an evaluation, or in all training.
         """
         return self.preprocess(x, y, sample_weight)
 
-    def preprocess_dataset(self, dataset, is_training: bool):
+    def preprocess_dataset(self, dataset, mode: str):
         """Returns a `tf.data.Dataset` that converts batches of strings to arrays."""
 
         @tf.autograph.experimental.do_not_convert  # AutoGraph would change error messages.
@@ -122,12 +122,10 @@ class StringInputs:
         mapped = dataset.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)
         return mapped.prefetch(tf.data.AUTOTUNE)
 
-    def preprocess_rows(
-        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
-    ) -> tuple:
+    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, mode: str) -> tuple:
         """Converts rows of strings to arrays `(x, y, sample_weight)`, or to batches of them as `x`.
 
-        Without `needs_labels`, as in `predict`, the rows keep their order.
+        For `predict`, the rows keep their order.
         """
         return self.preprocess(x, y, sample_weight)
 
@@ -150,8 +148,7 @@ class StringInputs:
         sample_weight=None,
         batch_size=None,
         shuffle=None,
-        is_training=False,
-        needs_labels=True,
+        mode="evaluate",
     ):
         """Returns x, y and sample weight for Keras, and whether `x` has all rows as arrays.
 
@@ -163,47 +160,46 @@ class StringInputs:
         if kind == "arrays":
             if isinstance(x, tuple) and y is None:  # Preprocessors return tuples.
                 x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
-            if needs_labels:
+            if mode != "predict":
                 check_label_arrays(self, x, y, sample_weight)
             return x, y, sample_weight, True
         if kind == "rows":
             check_kind("x", x, not isinstance(x, (str, bytes)) and _num_rows(x), _RULE)
-            x, y, sample_weight = self.preprocess_rows(
-                x, y, sample_weight, batch_size, shuffle, is_training, needs_labels
-            )
+            rows = x, y, sample_weight
+            x, y, sample_weight = self.preprocess_rows(*rows, batch_size, shuffle, mode)
             has_all = isinstance(x, dict)
             if has_all:  # If a task returns batches, they include the labels.
-                _check_labels(y, needs_labels)
+                _check_labels(y, mode)
             return x, y, sample_weight, has_all
         reason = f"batches include it, as in `x` of type {type(x).__name__}"
         check_none(reason, y=y, sample_weight=sample_weight)
         if kind == "stream":
             return _check_stream(x), None, None, False
-        return self.preprocess_stream(kind, x, is_training, needs_labels), None, None, False
+        return self.preprocess_stream(kind, x, mode), None, None, False
 
-    def preprocess_stream(self, kind: str, stream, is_training=False, needs_labels=True):
+    def preprocess_stream(self, kind: str, stream, mode: str = "evaluate"):
         """Returns a stream of the same `kind` with the batches converted to arrays."""
         if kind == "dataset":
             is_distributed = not hasattr(stream, "map")
             if kind_of(stream.element_spec) == "arrays":
-                is_checked = needs_labels and not is_distributed
+                is_checked = mode != "predict" and not is_distributed
                 return _check_dataset(self, stream) if is_checked else stream
             if is_distributed:
                 raise ValueError(
                     "A dataset must be preprocessed before it is distributed. Received: "
                     f"{stream.element_spec}"
                 )
-            mapped = self.preprocess_dataset(stream, is_training)
-            _check_labels(unpack(mapped.element_spec)[1], needs_labels)
+            mapped = self.preprocess_dataset(stream, mode)
+            _check_labels(unpack(mapped.element_spec)[1], mode)
             return mapped
         if isinstance(stream, _PyDataset):
             return stream  # Keras's `fit` evaluates the validation data that it was given.
         if kind_of(stream[0]) != "arrays":
-            return _PyDataset(self, stream, is_training, needs_labels)
+            return _PyDataset(self, stream, mode)
         if stream.use_multiprocessing:  # Its processes cannot check labels.
             return stream
         settings = {name: getattr(stream, name) for name in ["workers", "max_queue_size"]}
-        return _PyDataset(self, stream, is_training, needs_labels, **settings)
+        return _PyDataset(self, stream, mode, **settings)
 
     @accepts_datasets
     def fit(
@@ -296,7 +292,7 @@ class StringInputs:
             shuffle = not isinstance(x, Batches)  # They have an order of their own.
         given = x
         x, y, sample_weight, has_all = self._prepare(
-            kind, x, y, sample_weight, batch_size, shuffle, is_training=True
+            kind, x, y, sample_weight, batch_size, shuffle, "fit"
         )
         batches = next((each for each in (x, given) if isinstance(each, Batches)), None)
         arrays = (x, y, sample_weight) if batches is None else batches.arrays
@@ -383,7 +379,7 @@ class StringInputs:
     @accepts_datasets
     def predict(self, x, batch_size: int | None = None, verbose="auto", **kwargs):
         """Returns the outputs for each row of data as in `fit`. See `keras.Model.predict`."""
-        x, _, _, has_all = self._prepare(kind_of(x), x, batch_size=batch_size, needs_labels=False)
+        x, _, _, has_all = self._prepare(kind_of(x), x, batch_size=batch_size, mode="predict")
         num_rows = None
         if has_all:
             num_rows = _num_rows(x)
@@ -431,8 +427,8 @@ class StringInputs:
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
 
-def _check_labels(y, needs_labels):
-    if needs_labels and y is None:
+def _check_labels(y, mode):
+    if mode != "predict" and y is None:
         raise ValueError("Training and evaluation on strings need labels. Received: y=None")
 
 
@@ -523,13 +519,12 @@ class _PyDataset(keras.utils.PyDataset):
 
     # Keras's threads would fetch batches before `on_epoch_begin` and skip the batch that Keras used
     # to build the model. Its processes do not work with libraries that have their own threads.
-    def __init__(self, task, source, is_training, needs_labels, **kwargs):
+    def __init__(self, task, source, mode, **kwargs):
         super().__init__(**kwargs)
         self._task = task
         self._source = source
-        self._is_training = is_training
-        self._needs_labels = needs_labels
-        self._first = task.steps_so_far if is_training else 0
+        self._mode = mode
+        self._first = task.steps_so_far if mode == "fit" else 0
 
     @property
     def num_batches(self):
@@ -538,13 +533,12 @@ class _PyDataset(keras.utils.PyDataset):
     def __getitem__(self, index):
         x, y, sample_weight = map(to_lists, unpack(self._source[index]))
         if kind_of(x) == "arrays":
-            if self._needs_labels:
+            if self._mode != "predict":
                 check_label_arrays(self._task, x, y, sample_weight)
         else:
-            arrays = self._task.preprocess_batch(
-                x, y, sample_weight, self._first + index, self._is_training
-            )
-            _check_labels(arrays[1], self._needs_labels)
+            number = self._first + index
+            arrays = self._task.preprocess_batch(x, y, sample_weight, number, self._mode)
+            _check_labels(arrays[1], self._mode)
             x, y, sample_weight = keras.tree.map_structure(
                 lambda array: None if array is None else keras.ops.convert_to_numpy(array), arrays
             )
@@ -553,7 +547,7 @@ class _PyDataset(keras.utils.PyDataset):
 
     def on_epoch_begin(self):
         self._source.on_epoch_begin()
-        self._first = self._task.steps_so_far if self._is_training else 0
+        self._first = self._task.steps_so_far if self._mode == "fit" else 0
 
     def on_epoch_end(self):
         self._source.on_epoch_end()

@@ -328,16 +328,14 @@ class DocumentInputs:
         """
         return keras.utils.unpack_x_y_sample_weight(self.batches(x, batch_size=len(x))[0])
 
-    def preprocess_rows(
-        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
-    ) -> tuple:
+    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, mode: str) -> tuple:
         # Batches instead of arrays, so that long documents are cut anew in each epoch.
         check_none("documents include their `clusters`", y=y, sample_weight=sample_weight)
         found = self.batches(
             x,
             batch_size or 1,
-            is_training=is_training,
-            shuffle=is_training and shuffle,
+            is_training=mode == "fit",
+            shuffle=mode == "fit" and shuffle,
             seed=random.randint(1, 10**9),
         )
         return found, None, None

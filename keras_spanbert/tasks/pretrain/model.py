@@ -372,14 +372,12 @@ class SpanBertPretrainer(SpanBertTask):
         self.check_preprocessor()
         return self.preprocessor.call(as_strings("x", x), y, sample_weight, seed=seed)
 
-    def preprocess_batch(self, x, y, sample_weight, number: int, is_training: bool) -> tuple:
+    def preprocess_batch(self, x, y, sample_weight, number: int, mode: str) -> tuple:
         self.check_preprocessor()
-        seed = self.preprocessor.masking.base_seed if is_training else EVALUATION_SEED
+        seed = self.preprocessor.masking.base_seed if mode == "fit" else EVALUATION_SEED
         return self.preprocess(x, y, sample_weight, seed=(seed, number))
 
-    def preprocess_rows(
-        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
-    ) -> tuple:
+    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, mode: str) -> tuple:
         # Batches instead of arrays, so that masks are new in each epoch.
         if y is not None or sample_weight is not None:
             return self.preprocess(x, y, sample_weight)  # Raises an error.
@@ -392,19 +390,19 @@ class SpanBertPretrainer(SpanBertTask):
                 f"{len(texts)} texts, which leaves one alone"
             )
         check_even_rows(len(texts), batch_size)
-        shuffle = is_training and shuffle
+        shuffle = mode == "fit" and shuffle
         try:
             import tensorflow as tf
         except ImportError:
             # Keras's `set_random_seed` determines the order.
             seed, texts = int(np.random.randint(2**31)), np.array(texts, object)
             rows = Batches(texts, batch_size, seed, whole_epochs=True, shuffle=shuffle, pad=False)
-            return self.preprocess_stream("py_dataset", rows, is_training), None, None
+            return self.preprocess_stream("py_dataset", rows, mode), None, None
         dataset = tf.data.Dataset.from_tensor_slices(texts)
         dataset = dataset.shuffle(len(texts)) if shuffle else dataset
-        return self.preprocess_dataset(dataset.batch(batch_size), is_training), None, None
+        return self.preprocess_dataset(dataset.batch(batch_size), mode), None, None
 
-    def preprocess_dataset(self, dataset, is_training: bool):
+    def preprocess_dataset(self, dataset, mode: str):
         text, *others = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
         is_text = getattr(text, "dtype", None) == tf.string and text.shape.rank == 1
         if not is_text or others != [None, None]:
@@ -415,7 +413,7 @@ class SpanBertPretrainer(SpanBertTask):
         # Checked here and not in the constructor, because a backbone's preset comes with
         # a preprocessor that has default settings.
         self.check_preprocessor()
-        seed = self.preprocessor.masking.base_seed if is_training else EVALUATION_SEED
+        seed = self.preprocessor.masking.base_seed if mode == "fit" else EVALUATION_SEED
 
         @tf.autograph.experimental.do_not_convert  # AutoGraph would change error messages.
         def preprocess(number, batch):
@@ -425,7 +423,7 @@ class SpanBertPretrainer(SpanBertTask):
         # Read when an iterator is created, at the start of an epoch. Masks are then new in
         # each epoch, and a resumed run gets the same masks as an uninterrupted one.
         first_step = tf.data.Dataset.from_tensors(np.int64(0))
-        if is_training:
+        if mode == "fit":
             first_step = first_step.map(
                 lambda _: tf.numpy_function(lambda: np.int64(self.steps_so_far), [], tf.int64)
             )

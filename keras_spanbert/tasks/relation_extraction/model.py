@@ -159,14 +159,10 @@ class SpanBertRelationExtractor(ClassifierTask):
         own = {"mode": self.preprocessor.mode, "symbols": self.preprocessor.symbols}
         return {**settings, "task_specific_params": {SETTINGS: own}}
 
-    def preprocess_rows(
-        self, x, y, sample_weight, batch_size, shuffle, is_training, needs_labels=True
-    ) -> tuple:
-        if is_training and self.preprocessor is not None and self.preprocessor.uses_types:
+    def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, mode: str) -> tuple:
+        if mode == "fit" and self.preprocessor is not None and self.preprocessor.uses_types:
             self.preprocessor.adapt(x)
-        return super().preprocess_rows(
-            x, y, sample_weight, batch_size, shuffle, is_training, needs_labels
-        )
+        return super().preprocess_rows(x, y, sample_weight, batch_size, shuffle, mode)
 
     def serving_function(self):
         """Returns the function from texts with spans to relations, and its input specs."""
