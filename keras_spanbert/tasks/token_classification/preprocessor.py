@@ -271,8 +271,9 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         if doc_stride is None:
             doc_stride = self.arguments_for_length(self.sequence_length)["doc_stride"]
         check_counts(doc_stride=doc_stride)
-        rule = "at most `sequence_length` less 2 special tokens"
-        check_in("doc_stride", doc_stride, doc_stride <= self.sequence_length - 2, rule)
+        most = self.sequence_length - 2
+        rule = f"at most `sequence_length` less 2 special tokens, {most}"
+        check_in("doc_stride", doc_stride, doc_stride <= most, rule)
         self.tokenizer = tokenizer
         self.doc_stride = int(doc_stride)
 
