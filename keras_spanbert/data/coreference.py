@@ -2,13 +2,17 @@
 
 import itertools
 import os
-from collections.abc import Callable
-from typing import NamedTuple
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_paths, is_integer
-from keras_spanbert.data.coreference_conll import BEGIN, nested_clusters, read_conll, write_conll
-from keras_spanbert.data.coreference_conllu import is_conllu, read_conllu
+from keras_spanbert.data.coreference_conll import (
+    BEGIN,
+    is_conllu,
+    nested_clusters,
+    read_conll,
+    read_conllu,
+    write_conll,
+)
 from keras_spanbert.data.coreference_documents import (
     check_document,
     clusters_in_words,
@@ -154,28 +158,22 @@ def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None)
 
 
 # === JSON of other coreference systems ===
-class _Format(NamedTuple):
-    name: str
-    keys: frozenset  # Keys that all objects of the format have.
-    convert: Callable | None  # Function of an object and its place. `None`: cannot be read.
-
-
 def _to_document(row, place):
     """Converts an object of another system's format to a document. Others do not change."""
-    if isinstance(row, dict) and {"doc_key", "sentences"} <= row.keys():
+    keys = row.keys() if isinstance(row, dict) else set()
+    if {"doc_key", "sentences"} <= keys:
         return with_speakers(row)
-    if not isinstance(row, dict):
-        return row
-    format = next((format for format in _FORMATS if format.keys <= row.keys()), None)
-    if format is None:
-        return row
-    if format.convert is None:
+    if {"sentences", "mention_clusters"} <= keys:
+        return _from_preco(row, f"{place} (PreCo)")
+    if {"cased_words", "sent_id"} <= keys:
+        return _from_wl_coref(row, f"{place} (wl-coref's JSON)")
+    if "clusters" in keys and not keys.isdisjoint(["text", "tokens"]):
         raise ValueError(
             f"{place}: a document must have `doc_key`, `sentences` of words, and `clusters` of "
-            f"mentions in words. Received: {format.name}, with the keys {', '.join(row)}. It does "
-            "not say which words and sentences its text has"
+            f"mentions in words. Received: fastcoref's JSON, with the keys {', '.join(row)}. It "
+            "does not say which words and sentences its text has"
         )
-    return format.convert(row, f"{place} ({format.name})")
+    return row
 
 
 def _from_preco(row, place):
@@ -183,22 +181,12 @@ def _from_preco(row, place):
     rule = "`sentences` must be lists of words"
     check(all(isinstance(sentence, list) for sentence in sentences), place, rule, sentences)
     sizes = [*map(len, sentences)]
-    first_words = [0, *itertools.accumulate(sizes)]
-
-    def mention(given):
-        is_right = isinstance(given, list) and len(given) == 3 and all(map(is_integer, given))
-        is_right = is_right and 0 <= given[0] < len(sizes)
-        is_right = is_right and 0 <= given[1] < given[2] <= sizes[given[0]]
-        rule = "a mention must be [sentence, begin, end], with the end excluded and in the sentence"
-        check(is_right, place, rule, given)
-        sentence, begin, end = given
-        return [first_words[sentence] + begin, first_words[sentence] + end - 1]
-
+    shape = "[sentence, begin, end] in the sentence"
     return {
         "doc_key": field(row, "id", place, str),
         "sentences": sentences,
         "speakers": [["-"] * size for size in sizes],
-        "clusters": _clusters(row, "mention_clusters", mention, place),
+        "clusters": _clusters(row, "mention_clusters", sizes, shape, place),
     }
 
 
@@ -213,14 +201,6 @@ def _from_wl_coref(row, place):
     check(are_ordered, place, "`sent_id` must be integers that do not decrease", numbers)
     ends = [len([*group]) for _, group in itertools.groupby(numbers)]
     cuts = [*itertools.pairwise([0, *itertools.accumulate(ends)])]
-
-    def mention(given):
-        is_right = isinstance(given, list) and len(given) == 2 and all(map(is_integer, given))
-        is_right = is_right and 0 <= given[0] < given[1] <= len(words)
-        rule = "a mention must be [begin, end] in words, with the end excluded"
-        check(is_right, place, rule, given)
-        return [given[0], given[1] - 1]
-
     name = field(row, "document_id", place, str)
     document = {
         "doc_key": f"{name}_{field(row, 'part_id', place, int)}" if "part_id" in row else name,
@@ -228,22 +208,24 @@ def _from_wl_coref(row, place):
         "speakers": [speakers[start:end] for start, end in cuts],
     }
     # Files before and after the conversion to heads. Text to predict has neither.
-    key = next((key for key in ["span_clusters", "clusters"] if key in row), None)
-    if key is not None:
-        document["clusters"] = _clusters(row, key, mention, place)
+    if key := next((key for key in ["span_clusters", "clusters"] if key in row), None):
+        document["clusters"] = _clusters(row, key, sizes[:1], "[begin, end] in words", place)
     return document
 
 
-def _clusters(row, key, mention, place):
+def _clusters(row, key, sizes, shape, place):
+    """Returns clusters of mentions in words. `sizes` are those of the parts that they count in."""
+    first_words = [0, *itertools.accumulate(sizes)]
+
+    def mention(given):
+        is_right = isinstance(given, list) and len(given) == shape.count(",") + 1
+        is_right = is_right and all(map(is_integer, given))
+        part, begin, end = [0, *given][-3:] if is_right else [0, 0, 0]
+        is_right = 0 <= part < len(sizes) and 0 <= begin < end <= sizes[part]
+        check(is_right, place, f"a mention must be {shape}, with the end excluded", given)
+        return [first_words[part] + begin, first_words[part] + end - 1]
+
     clusters = field(row, key, place, list)
     rule = f"`{key}` must be lists of mentions"
     check(all(isinstance(cluster, list) for cluster in clusters), place, rule, clusters)
     return [[mention(given) for given in cluster] for cluster in clusters]
-
-
-_FORMATS = (
-    _Format("PreCo", frozenset({"sentences", "mention_clusters"}), _from_preco),
-    _Format("wl-coref's JSON", frozenset({"cased_words", "sent_id"}), _from_wl_coref),
-    _Format("fastcoref's JSON", frozenset({"text", "clusters"}), None),
-    _Format("fastcoref's JSON", frozenset({"tokens", "clusters"}), None),
-)

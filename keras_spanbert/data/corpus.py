@@ -20,8 +20,7 @@ from keras_spanbert.checks import (
     check_range,
     is_integer,
 )
-from keras_spanbert.data.annotated_text import SPAN_KINDS
-from keras_spanbert.data.blocks import BlockBuilder, chunk_pieces, remove_span_marks
+from keras_spanbert.data.blocks import SPAN_KINDS, BlockBuilder, chunk_pieces, remove_span_marks
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
 from keras_spanbert.data.text_files import (
     DOCUMENT_BOUNDARIES,

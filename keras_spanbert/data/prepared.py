@@ -17,8 +17,7 @@ from array_record.python import array_record_module
 
 from keras_spanbert import cache, files, stores
 from keras_spanbert.checks import check_in, check_length, check_path
-from keras_spanbert.data.annotated_text import SPAN_KINDS
-from keras_spanbert.data.blocks import remove_span_marks
+from keras_spanbert.data.blocks import SPAN_KINDS, remove_span_marks
 from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.optional import check_installed

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from keras_spanbert import cache, stores
 from keras_spanbert.checks import check_paths
-from keras_spanbert.data.annotated_text import SPAN_KINDS, AnnotatedText, filter_spans
+from keras_spanbert.data.blocks import SPAN_KINDS, AnnotatedText, filter_spans
 from keras_spanbert.data.examples import check
 from keras_spanbert.files import ending
 from keras_spanbert.text.strings import replace_surrogates

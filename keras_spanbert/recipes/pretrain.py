@@ -9,11 +9,19 @@ from fractions import Fraction
 
 import keras_spanbert as ks
 from keras_spanbert import files, stores
-from keras_spanbert.recipes import checks, corpora, masking
+from keras_spanbert.recipes import checks, corpora
+from keras_spanbert.recipes.checks import check_value
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags, values
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.run_folder import Run, has_checkpoint, new_run_hint
 from keras_spanbert.recipes.terminal import command, exit_on_user_error, log, stop_on_signals
+from keras_spanbert.tasks.pretrain.objectives import (
+    OBJECTIVES,
+    choices,
+    unigram_entropies,
+    unigram_log_probabilities,
+)
+from keras_spanbert.wording import format_count
 
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 
@@ -39,15 +47,98 @@ group.boolean(
 )
 
 
+group = Group(
+    "Masking",
+    "only for --task=pretrain. Which tokens are masked, and what the model learns from them.",
+)
+group.number("mask_rate", "Fraction of the tokens to mask.", default=0.15, lower_bound=None)
+group.choice(
+    "masking_scheme",
+    ["span", "whole_word", "subword", "random_span", "entity", "noun_phrase"],
+    "What to mask. span: spans of whole words, with lengths from a geometric distribution, as in "
+    "SpanBERT. random_span: the same, with lengths from a uniform distribution. whole_word: single "
+    "words. subword: single tokens. entity, noun_phrase: named entities or noun phrases for half "
+    "of the masks, single words for the other half; the text must be annotated with them, see "
+    "--span_annotator.",
+    default="span",
+)
+group.number(
+    "geometric_p",
+    "Parameter of the geometric distribution of span lengths, for --masking_scheme=span. A larger "
+    "value gives shorter spans.",
+    default=0.2,
+    lower_bound=None,
+)
+group.integer(
+    "max_span_words",
+    "Largest number of words per span, for --masking_scheme=span and random_span.",
+    default=10,
+)
+group.integer(
+    "num_mask_copies",
+    "Number of fixed sets of masks per block. Each time that a block is used, one of its sets is "
+    "drawn at random; BERT's data has 10. Default: new masks each time.",
+)
+group.choice(
+    "mask_replacement",
+    ["span", "token"],
+    "Whether to choose once per span or for each token what replaces masked tokens: [MASK] (80%), "
+    "random tokens (10%), or the tokens themselves (10%).",
+    default="span",
+)
+group.integer(
+    "pad_predictions_to",
+    "Round the number of masked positions per block up to a multiple of this number. The extra "
+    "positions are padding. TPUs are faster with multiples of 8. Default: 8 if this adds at most a "
+    "tenth to the positions, else 1.",
+)
+group.strings(
+    "objectives",
+    "Pretraining objectives. mlm, which is required: predict masked tokens from their own "
+    "positions. sbo: predict the same tokens from the boundaries of their span. nsp: predict "
+    "whether the second segment of a pair follows the first. With --preset, the default is the "
+    "preset's objectives.",
+    default=["mlm", "sbo"],
+)
+group.number(
+    "sbo_weight",
+    "Weight of the span boundary objective in the loss. MLM has weight 1.",
+    default=1.0,
+)
+group.number(
+    "nsp_weight",
+    "Weight of next sentence prediction in the loss, if nsp is in --objectives. MLM has weight 1.",
+    default=1.0,
+)
+
+
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     corpora.check()
-    masking.check()
+    _check_objectives(are_final=not FLAGS.preset or FLAGS["objectives"].present)
     for name in ["lora_rank", "patience"]:
-        checks.check_value(name, not FLAGS[name].present, "left out with --task=pretrain")
-    checks.check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
+        check_value(name, not FLAGS[name].present, "left out with --task=pretrain")
+    check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:
-        checks.check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
+        check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
+
+
+def _check_objectives(are_final):
+    """Checks --objectives and the flags that depend on them. A preset's are read later."""
+    names = FLAGS.objectives
+    is_right = "mlm" in names and len(set(names)) == len(names) and set(names) <= set(OBJECTIVES)
+    check_value("objectives", is_right, "mlm, alone or with sbo, nsp or both")
+    for name in ["sbo", "nsp"] if are_final else []:
+        is_right = name in names or not FLAGS[f"{name}_weight"].present
+        check_value(f"{name}_weight", is_right, f"left out without --objectives=mlm,{name}")
+    if "nsp" in names:
+        check_value(
+            "batch_size", FLAGS.batch_size > 1, "2 or more for pairs (--objectives with nsp)"
+        )
+        rule = "left out with nsp, whose pairs come from one document"
+        check_value("cross_documents", not FLAGS.cross_documents, rule)
+        length = FLAGS.sequence_length
+        check_value("sequence_length", length is None or length > 4, "5 or more for pairs")
 
 
 def run(run: Run) -> None:
@@ -55,10 +146,6 @@ def run(run: Run) -> None:
     import tensorflow as tf
 
     from keras_spanbert.recipes.fit import TrainingSettings, export, fit
-    from keras_spanbert.tasks.pretrain.objectives import (
-        unigram_entropies,
-        unigram_log_probabilities,
-    )
 
     # === Data and model ===
     distribution = run.distribution
@@ -99,7 +186,7 @@ def run(run: Run) -> None:
     validation = distribution.split(validation).apply(
         tf.data.experimental.assert_cardinality(num_batches)
     )
-    masking.log_baselines(counts.sum(), num_blocks, unigram)
+    log_baselines(counts.sum(), num_blocks, unigram)
 
     blanks = _choose_blanks(preprocessor, texts)
     with exit_on_user_error():
@@ -138,7 +225,7 @@ def run(run: Run) -> None:
         guesses = "  ".join(f"{g['text']} ({math.exp(g['mlm']):.0%})" for g in guesses)
         log(f"  {before[-36:]}[{truth}]{after[:36]}   MLM: {guesses}")
     log()
-    masking.log_results(unigram, metrics)
+    log_results(unigram, metrics)
     export(model)
     log(f"Wrote the preset and {run.report_names()} to {run.output}")
     if not FLAGS.train_data:  # A first run.
@@ -164,8 +251,10 @@ def _build_model(corpus, vocabulary):
     """Builds a new model or loads the preset, with its preprocessor."""
     from keras_spanbert.tasks.pretrain.neighbors import attend_to_neighbors
 
+    keeps_objectives = FLAGS.preset and not FLAGS["objectives"].present
+    chosen = {} if keeps_objectives else choices(FLAGS.objectives)
     if FLAGS.preset:
-        model, tokenizer, source = corpora.load_preset(**masking.arguments())
+        model, tokenizer, source = corpora.load_preset(**chosen)
         model = model.with_dropout(FLAGS.dropout, FLAGS.attention_dropout)
         if not has_checkpoint():
             _warn_about_short_blocks(source, model.backbone.max_sequence_length)
@@ -186,10 +275,28 @@ def _build_model(corpus, vocabulary):
             set_flags(neighbor_attention=FLAGS.size == "tiny")
         if FLAGS.neighbor_attention:
             attend_to_neighbors(backbone)
-        model = ks.SpanBertPretrainer(backbone, **masking.arguments())
-    chosen = masking.preprocessor_arguments(model)
-    model.preprocessor = masking.new_preprocessor(tokenizer, model.max_span_tokens, **chosen)
+        model = ks.SpanBertPretrainer(backbone, **chosen)
+    model.preprocessor = new_preprocessor(tokenizer, model)
     return model
+
+
+def new_preprocessor(tokenizer, model):
+    """Returns the preprocessor of the flags for the model's objectives, whose weights it sets."""
+    model.sbo_weight, model.nsp_weight = FLAGS.sbo_weight, FLAGS.nsp_weight
+    set_flags(objectives=list(model.objectives))
+    _check_objectives(are_final=True)
+    if FLAGS.pad_predictions_to is None:
+        num_predictions = math.ceil(FLAGS.mask_rate * FLAGS.sequence_length)
+        set_flags(pad_predictions_to=8 if -num_predictions % 8 <= num_predictions / 10 else 1)
+    return ks.SpanBertPretrainerPreprocessor(
+        tokenizer,
+        scheme=FLAGS.masking_scheme,
+        replacement=FLAGS.mask_replacement,
+        max_span_tokens=model.max_span_tokens,
+        **values("sequence_length", "mask_rate", "geometric_p", "max_span_words", "seed"),
+        **values("pad_predictions_to", "num_mask_copies"),
+        **choices(model.objectives),
+    )
 
 
 def _recorded(corpus, path):
@@ -255,6 +362,39 @@ def _metrics(report, unigram):
         if last["step"]:
             metrics["tokens_per_second"] = last["tokens_per_second"]
     return metrics
+
+
+def log_baselines(num_tokens: int, num_blocks: int, unigram: dict[str, float]) -> None:
+    """Logs the size of a corpus and its unigram entropy. Warns if SBO has no targets."""
+    shown = ", ".join(f"{unigram[name]:.3f} ({name.upper()})" for name in unigram if name != "nsp")
+    log(f"{num_tokens:,} tokens in {format_count(num_blocks, 'block')}; unigram entropy {shown}")
+    if FLAGS.sbo_weight and not unigram.get("sbo", 1.0):
+        hint = f"documents must be longer, or --eval_steps={FLAGS.eval_steps} larger"
+        if FLAGS.sequence_length < 5:
+            hint = f"--sequence_length={FLAGS.sequence_length} must be 5 or more"
+        elif FLAGS.mask_rate > 0.5:
+            hint = f"--mask_rate={FLAGS.mask_rate} must be smaller"
+        log(
+            "Warning: no masked span of the evaluation data has a token on both sides, so SBO "
+            f"learns nothing: {hint}"
+        )
+
+
+def log_results(unigram: dict[str, float], metrics: dict) -> None:
+    """Logs the result of each objective and its distance from the baseline."""
+    for name, base in unigram.items():
+        value = metrics[f"{name}_cross_entropy"]
+        if value is None:
+            log(f"held-out {name.upper()}: nothing to predict")
+            continue
+        unit, of = "per token", "the unigram entropy of "
+        if name == "nsp":
+            unit, of = "per pair", "the coin-flip baseline of "
+        log(
+            f"held-out {name.upper()} cross-entropy {value:.3f} nats {unit}, "
+            f"{abs(base - value):.3f} {'under' if value < base else 'over'} {of}{base:.3f}; "
+            f"accuracy {metrics[f'{name}_accuracy']:.3f}"
+        )
 
 
 def _plot(run, report, unigram, masking):

@@ -56,7 +56,7 @@ _HELPS = {"-h": "help", "-?": "help", **{f"{dash}{n}": n for n in _KINDS for das
 @functools.cache
 def define_flags() -> None:
     """Defines the flags of all recipes, once, by importing their modules in this order."""
-    for name in ["corpora", "masking", "columns"]:
+    for name in ["corpora", "columns"]:
         importlib.import_module(f"keras_spanbert.recipes.{name}")
     for name in NAMES:
         recipe = find_recipe(name)

@@ -13,8 +13,14 @@ from data_files import write, write_lines
 import keras_spanbert as ks
 from keras_spanbert.data import blocks as blocks_module
 from keras_spanbert.data import linguistic_spans, text_files
-from keras_spanbert.data.annotated_text import AnnotatedText, filter_spans, tokenize_with_span_marks
-from keras_spanbert.data.blocks import BlockBuilder, extract_span_marks, remove_span_marks
+from keras_spanbert.data.blocks import (
+    AnnotatedText,
+    BlockBuilder,
+    extract_span_marks,
+    filter_spans,
+    remove_span_marks,
+    tokenize_with_span_marks,
+)
 from keras_spanbert.data.prepared import prepare
 from keras_spanbert.data.text_files import read_document_lines
 from keras_spanbert.data.training_stream import TrainingStream

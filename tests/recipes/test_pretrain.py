@@ -251,7 +251,7 @@ def test_warning_without_sbo_targets_names_flag(texts, tmp_path, monkeypatch, ca
 def test_short_blocks_of_a_preset_are_warned_about(
     trained, texts, tmp_path, monkeypatch, capsys, preset, length, expected
 ):
-    monkeypatch.setattr("keras_spanbert.recipes.masking.new_preprocessor", stop)
+    monkeypatch.setattr("keras_spanbert.recipes.pretrain.new_preprocessor", stop)
     path = tmp_path / preset
     model = ks.SpanBertPretrainer.from_preset(str(trained[0]))
     backbone, tokenizer = model.backbone, model.preprocessor.tokenizer
