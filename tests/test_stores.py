@@ -19,7 +19,7 @@ from keras_spanbert import cache, files, stores
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.prepared import PreparedCorpus, prepare
 from keras_spanbert.recipes import run_folder
-from keras_spanbert.recipes.run_folder import RunFolder
+from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
 
 pytest_plugins = ["s3_server", "broken_store"]
@@ -317,20 +317,20 @@ def test_newest_complete_checkpoints_are_kept(broken, store):
 
 
 def test_run_folder_sends_what_changed_and_run_json_first(broken, store):
-    folder = RunFolder(f"{broken}/run", resumes=False)
+    run = Run(None, f"{broken}/run", {})
     for name in ["corpus.json", "run.json", "metrics.json"]:
-        files.write_json(os.path.join(folder.path, name), {})
-    folder.publish()
-    with files.add_to_folder(folder.path) as preset:
+        files.write_json(os.path.join(run.folder, name), {})
+    run.publish()
+    with files.add_to_folder(run.folder) as preset:
         files.write_json(os.path.join(preset, "config.json"), {})
-    folder.publish()
-    resumed = RunFolder(f"{broken}/run", resumes=True)
-    files.write_json(os.path.join(resumed.path, "metrics.json"), {"f1": 1})
+    run.publish()
+    resumed = Run(None, f"{broken}/run", {}, resumes=True)
+    files.write_json(os.path.join(resumed.folder, "metrics.json"), {"f1": 1})
     resumed.publish()
     written = [text.split("/run/")[1] for text in store.operations if text[:3] == "put"]
     assert written == ["run.json", "corpus.json", "metrics.json", "config.json", "metrics.json"]
     run_folder.clean_up_folders()
-    assert not os.path.exists(folder.path)
+    assert not os.path.exists(run.folder)
 
 
 def test_globs_in_other_stores(tmp_path, monkeypatch):

@@ -20,9 +20,6 @@ from keras_spanbert.data.tables import (
 )
 from keras_spanbert.data.tacred import example_of_text, relation_example
 
-# Labels of SNLI. Its pairs on which the annotators did not agree have the label "-".
-_INFERENCE = {"entailment", "neutral", "contradiction"}
-
 
 def read_texts(
     paths,
@@ -75,8 +72,7 @@ def read_texts(
         ValueError: if a file has another ending, lacks a column or has a malformed
             row (the message has path, line and rule), a label is a list printed as
             text, such as `"['a', 'b']"` or `"[]"`, there are no rows,
-            `label_separator` is empty, or it is given with `is_regression`. Also if
-            `skip_label` is not given and SNLI's label `"-"` is among its other labels.
+            `label_separator` is empty, or it is given with `is_regression`.
 
     Example:
     ```python
@@ -88,17 +84,13 @@ def read_texts(
             "`label_separator` must be a nonempty text, and None for a regression. Received: "
             f"label_separator={label_separator!r}, is_regression={is_regression}"
         )
-
-    places = {}  # The first place of each label.
     skipped = []  # Places.
 
     def build(example, place):
-        if skip_label is not None and example["label"] == skip_label:
-            skipped.append(place)
-            return None if needs_labels else {**example, "label": None}
-        if label_separator is None:
-            places.setdefault(example["label"], place)
-        return example
+        if skip_label is None or example["label"] != skip_label:
+            return example
+        skipped.append(place)
+        return None if needs_labels else {**example, "label": None}
 
     columns = {
         "id": (id, as_id),
@@ -110,11 +102,6 @@ def read_texts(
         ),
     }
     examples = read_examples(paths, columns, build, () if needs_labels else [label], quoted)
-    if "-" in places and not _INFERENCE.isdisjoint(places):
-        raise ValueError(
-            f"{places['-']}: in SNLI and MultiNLI, the label `-` means that the annotators did not "
-            "agree on one. `skip_label=\"-\"` (--skip_label=-) leaves such rows out. Received: '-'"
-        )
     if skipped and needs_labels:
         warn_left_out(skipped, "row", f"with the label {skip_label}")
     return examples

@@ -13,7 +13,6 @@ from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
 DATASETS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
-_BY_DATASET = "left out with --dataset, which sets it"
 
 group = Group("Classification", "only for --task=classification, without --dataset.")
 group.string("text_pair_column", "Column of a second text. Default: no second text.")
@@ -51,26 +50,17 @@ def check() -> None:
     fine_tuning.check()
     columns.check(only_tables=True)
     if FLAGS.dataset == "ax":
-        check_value(
-            "dataset",
-            not FLAGS.train_data and not FLAGS.eval_data,
-            "given with only --predict_data if it is ax, which has no labels",
-        )
-    if FLAGS.dataset:
-        check_value("regression", not FLAGS.regression, _BY_DATASET)
-        check_value("multi_label", not FLAGS.multi_label, _BY_DATASET)
-        check_value("skip_label", FLAGS.skip_label is None, "left out with --dataset")
+        rule = "given with only --predict_data if it is ax, which has no labels"
+        check_value("dataset", not FLAGS.train_data and not FLAGS.eval_data, rule)
+    for name in ["regression", "multi_label", "skip_label"] if FLAGS.dataset else []:
+        check_value(name, not FLAGS[name].value, "left out with --dataset")
     if FLAGS.multi_label and FLAGS.regression:
         mistake = "`--multi_label` and `--regression` cannot both be given"
         refuse(mistake, "multi_label", "regression")
     check_value("label_separator", FLAGS.label_separator, "a non-empty string")
-    if FLAGS.dataset or FLAGS.regression:
-        check_value(
-            "selection_metric",
-            not FLAGS.selection_metric,
-            "left out with --dataset and --regression",
-        )
     if FLAGS.selection_metric:
+        has_own = FLAGS.dataset or FLAGS.regression
+        check_value("selection_metric", not has_own, "left out with --dataset and --regression")
         check_value("selection_metric", FLAGS.eval_data, "given together with --eval_data")
     if FLAGS.train_data or FLAGS.dataset or FLAGS.regression:  # Otherwise the preset decides.
         _check_separator(FLAGS.multi_label)
@@ -84,6 +74,7 @@ def _check_separator(is_used):
 def model_arguments(examples):
     """Returns the classes of the training examples, as arguments of the model."""
     from keras_spanbert.metrics.glue import CLASSES
+    from keras_spanbert.models.classifier import UNNAMED
 
     if FLAGS.dataset:
         names = CLASSES[FLAGS.dataset]
@@ -91,19 +82,14 @@ def model_arguments(examples):
         names = None
     else:
         labels = [example["label"] for example in examples]
-        labels = itertools.chain.from_iterable(labels) if FLAGS.multi_label else labels
-        names = sorted(set(labels), key=_place)
+        names = {*(itertools.chain.from_iterable(labels) if FLAGS.multi_label else labels)}
+        # Numbers come first, by their value.
+        numbers = {name: name.removeprefix(UNNAMED) for name in names}
+        numbers = {n: int(x) for n, x in numbers.items() if x.isascii() and x.isdecimal()}
+        names = sorted(names, key=lambda n: (n not in numbers, numbers.get(n, 0), n))
         columns.check_labels(names, "class", "classes", least=1 if FLAGS.multi_label else 2)
     labels = {"num_classes": 1} if names is None else {"class_names": list(names)}
     return {**labels, "multi_label": FLAGS.multi_label}
-
-
-def _place(name):
-    """Returns the sort key of a class: numbers by their value, then other names."""
-    from keras_spanbert.models.classifier import UNNAMED
-
-    number = name.removeprefix(UNNAMED)
-    return (0, int(number), name) if number.isascii() and number.isdecimal() else (1, 0, name)
 
 
 def build(**arguments):
@@ -115,13 +101,10 @@ def build(**arguments):
             f"{format_flags('preset')}, with {model.num_classes} classes"
         )
     if FLAGS.multi_label and not model.multi_label:
-        raise ValueError(
-            "`--multi_label` needs a multi-label preset, or --train_data to train one. Received: "
-            f"{format_flags('preset')}, with one label per text"
-        )
+        refuse("`--multi_label` needs a multi-label preset, or --train_data", "preset")
     _check_separator(model.multi_label)
-    if FLAGS.selection_metric and model.is_regression:
-        check_value("selection_metric", False, "left out with a preset that predicts numbers")
+    is_right = not (FLAGS.selection_metric and model.is_regression)
+    check_value("selection_metric", is_right, "left out with a preset that predicts numbers")
     if model.multi_label and FLAGS.predictions and ending(FLAGS.predictions) != ".jsonl":
         name = next((name for name in model.class_names if FLAGS.label_separator in name), None)
         check_value(

@@ -72,9 +72,9 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
     def save():
         with distribution.local(model) as local:
             if run.is_main:
-                with files.add_to_folder(run.folder.path) as folder:
+                with files.add_to_folder(run.folder) as folder:
                     local.save_to_preset(folder)
-                run.folder.publish()
+                run.publish()
 
     def evaluate():
         with distribution.local(model) as local:
@@ -110,11 +110,11 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         )
         checkpoint = _checkpoint(run, settings, report)
         if run.is_main:
-            files.remove_partial(run.folder.path)  # The folder is locked: no other run uses it.
+            files.remove_partial(run.folder)  # The folder is locked: no other run uses it.
             run.write_record()
             for name, value in settings.files.items():
                 files.write_json(run.path(name), value)
-            run.folder.publish()
+            run.publish()
     num_trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
     of_them = f" ({num_trained:,} of them trained)" if FLAGS.lora_rank else ""
     log(f"{model.count_params():,} parameters{of_them}")
@@ -138,7 +138,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             )
             report.record_start(logs)
         # Copy the reports first: a checkpoint must not be newer than the copied reports.
-        copies = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: run.folder.publish())
+        copies = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: run.publish())
         # Keras calls the steps between two evaluations an epoch.
         num_rounds = 0 if report.is_out_of_patience() else -(-steps // eval_every)
         callbacks = [report, copies, checkpoint, interruption]
@@ -189,14 +189,14 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
             log(f"No plots: {message}")
         else:
             settings.plot(report)
-        run.folder.publish()
+        run.publish()
     if interruption.signal:
         more = f"--resume --output={shlex.quote(run.output)} continues"
         log(f"Saved step {report.step:,} to {run.output}; {more}")
         sys.exit(128 + interruption.signal)
     stop_on_signals(f"after training. The preset is in {run.output}")
     if report.best:
-        model = type(model).from_preset(run.folder.path, dtype=FLAGS.dtype)
+        model = type(model).from_preset(run.folder, dtype=FLAGS.dtype)
     else:
         model.merge_lora()
     return model, report, metrics

@@ -140,14 +140,15 @@ def run_recipe(argv: list[str]) -> None:
             log(f"No run in {FLAGS.output} yet, starting a new one")
         try:
             with exit_on_user_error():
-                run = Run(distribution, output_paths.reserve_output_folder(), given)
+                folder = output_paths.reserve_output_folder()
+                run = Run(distribution, folder, given, FLAGS.resume)
             if chosen.run:
                 chosen.run(run)
             else:
                 fine_tuning.fine_tune(run, chosen)
             if run.is_main:
                 with exit_on_user_error():
-                    run.folder.publish()
+                    run.publish()
         except BaseException as error:
             if distribution.num_processes > 1:
                 exit_on_error(error)

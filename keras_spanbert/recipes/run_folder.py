@@ -31,51 +31,46 @@ CHANGEABLE_FLAGS = [
 ]
 
 
-class RunFolder:
-    """The folder that a run writes to: the local `path`, which may be copied to a store.
-
-    If the run `resumes`, the local folder starts with the contents of the store.
-    """
-
-    def __init__(self, output: str, resumes: bool):
-        self._output = self.path = output
-        self._sent = {}  # Size and time of each file when it was copied.
-        self._is_stored = stores.is_store(output)
-        if not self._is_stored:
-            return
-        self.path = tempfile.mkdtemp(prefix="keras_spanbert-run-")
-        _CLEANUPS.append(weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True))
-        if resumes:
-            found = stores.names(output)
-            found = {name: tag for name, tag in found.items() if not name.startswith(_NOT_FETCHED)}
-            stores.fetch(output, self.path, found)
-            self._sent = stores.names(self.path)
-
-    def publish(self) -> None:
-        """Copies the files that changed since they were copied to the store."""
-        if self._is_stored:
-            found = stores.names(self.path)
-            changed = [name for name, tag in found.items() if self._sent.get(name) != tag]
-            changed = [name for name in changed if files.PARTIAL not in name]
-            if changed:
-                stores.upload(self.path, self._output, changed)
-            self._sent = found
-
-
 @dataclasses.dataclass
 class Run:
-    """The run that is passed to every recipe."""
+    """The run that is passed to every recipe.
+
+    It writes to `folder`, which is `output`, or a local folder that is copied to a store. If the
+    run `resumes`, the local folder starts with the contents of the store.
+    """
 
     distribution: object  # `Distribution`, the devices and processes that train.
     output: str  # The folder to write to, as messages name it.
     given: dict  # The flags as the user gave them. The values used may be lower.
+    resumes: bool = False
 
     def __post_init__(self):
-        self.folder = RunFolder(self.output, FLAGS.resume)
+        self.folder = self.output
+        self._sent = {}  # Size and time of each file when it was copied.
+        self._is_stored = stores.is_store(self.output)
+        if not self._is_stored:
+            return
+        self.folder = tempfile.mkdtemp(prefix="keras_spanbert-run-")
+        _CLEANUPS.append(weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True))
+        if self.resumes:
+            found = stores.names(self.output)
+            found = {name: tag for name, tag in found.items() if not name.startswith(_NOT_FETCHED)}
+            stores.fetch(self.output, self.folder, found)
+            self._sent = stores.names(self.folder)
+
+    def publish(self) -> None:
+        """Copies the files that changed since they were copied to the store."""
+        if self._is_stored:
+            found = stores.names(self.folder)
+            changed = [name for name, tag in found.items() if self._sent.get(name) != tag]
+            changed = [name for name in changed if files.PARTIAL not in name]
+            if changed:
+                stores.upload(self.folder, self.output, changed)
+            self._sent = found
 
     def path(self, *names: str) -> str:
         """Returns a path in the local folder."""
-        return os.path.join(self.folder.path, *names)
+        return os.path.join(self.folder, *names)
 
     @property
     def is_main(self) -> bool:
@@ -88,7 +83,7 @@ class Run:
 
         from keras_spanbert.runs.reports import versions
 
-        os.makedirs(self.folder.path, exist_ok=True)
+        os.makedirs(self.folder, exist_ok=True)
         flags = {flag.name: flag.value for flag in own_flags()}
         record = {"backend": keras.backend.backend(), "flags": flags, "versions": versions()}
         files.write_json(self.path("run.json"), {**record, "given": self.given})
