@@ -254,11 +254,8 @@ def _example(rows, words_column, column, needs_labels, types, convert, entities)
     place, first = rows[0]
     count = len(first)
     which = f"the {count} columns, 0 to {count - 1}, or -1, -2, ... from the end"
-    if not -count <= words_column < count:
-        raise ValueError(
-            f"{place}: `words_column` (--words_column) must be one of {which}. Received: "
-            f"words_column={words_column}"
-        )
+    rule = f"`words_column` (--words_column) must be one of {which}"
+    check(-count <= words_column < count, place, rule, words_column, "words_column=")
     words_column %= count
     # If the words are in the last column, the default `column` means that there are no tags.
     lacks_tags = count == 1 or not needs_labels and column == -1 and words_column == count - 1
@@ -268,11 +265,9 @@ def _example(rows, words_column, column, needs_labels, types, convert, entities)
         "accepts words without tags"
     )
     check(is_tagged or column is None or not needs_labels, place, rule, first)
-    if is_tagged and not (-count <= column < count and column % count != words_column):
-        raise ValueError(
-            f"{place}: `column` (--label_column) must be one of {which}, and not that of the "
-            f"words, {words_column}. Received: column={column}"
-        )
+    is_right = not is_tagged or -count <= column < count and column % count != words_column
+    rule = f"`column` (--label_column) must be one of {which}, and not that of the words"
+    check(is_right, place, f"{rule}, {words_column}", column, "column=")
     rule = f"the lines of a sentence must have the same number of columns, {count} here"
     for place, cells in rows:
         check(len(cells) == count, place, rule, cells)

@@ -61,11 +61,8 @@ def _read_document(name, part, begin, lines):
         check(not line.startswith("#"), place, _MARK_RULE, line)
         # As in the official scorer, tabs and blanks at the end of a line are ignored.
         cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
-        if len(cells) < _MIN_COLUMNS:
-            raise ValueError(
-                f"{place}: a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, "
-                f"separated by tabs or spaces. Received: {len(cells)}, {line!r:.80}"
-            )
+        rule = f"a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, in tabs or spaces"
+        check(len(cells) >= _MIN_COLUMNS, place, rule, line, f"{len(cells)}, ")
         word, speaker, mentions = (cells[i].strip(" ") for i in (_WORD, _SPEAKER, -1))
         check(word, place, "a word must not be empty", line)
         if not is_in_sentence:
@@ -108,11 +105,7 @@ def _add_mentions(cell, word, place, clusters, is_open):
             clusters.setdefault(cluster, [])
             is_open[cluster].append((word, place))
         if bracket.endswith(")"):
-            if not is_open[cluster]:
-                raise ValueError(
-                    f"{place}: a mention must open before it closes. Received: {bracket!r} in "
-                    f"{cell!r:.80} without `({cluster}`"
-                )
+            check(is_open[cluster], place, "a mention must open before it closes", bracket)
             # Closes the last open mention, because mentions of a cluster may be nested.
             start, _ = is_open[cluster].pop()
             clusters[cluster].append([start, word])
@@ -166,12 +159,9 @@ def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> 
 
 def _document_text(document, place):
     size = check_document(document, place)
-    if "subtoken_map" in document:
-        raise ValueError(
-            f"{place}: documents must be in words, with clusters from `clusters_in_words`. "
-            f"Received: {document['doc_key']}, with a `subtoken_map`"
-        )
     name, part = document["doc_key"], document.get("part")
+    rule = "documents must be in words, with clusters from `clusters_in_words`"
+    check("subtoken_map" not in document, place, rule, "subtoken_map", f"{name} with ")
     if part is not None:
         rule = "`part` must be a number of up to nine digits"  # See `BEGIN`.
         check(re.fullmatch(r"\d{1,9}", str(part)), place, rule, part)
@@ -392,9 +382,6 @@ class _Document:
 
     def end_sentence(self, place):
         self.is_in_sentence = False
-        if self.is_open:
-            cluster, _, begin = self.is_open[-1]
-            raise ValueError(
-                f"{place}: mentions must close before their sentence ends. Received: '({cluster}' "
-                f"at {begin}, without `{cluster})`"
-            )
+        for cluster, _, begin in self.is_open:
+            rule = f"mentions must close before their sentence ends, also that at {begin}"
+            check(False, place, rule, f"({cluster}")

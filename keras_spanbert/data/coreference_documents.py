@@ -30,11 +30,8 @@ def check_document(document: dict, place: str = "document") -> int:
     keras_spanbert.data.coreference.check_document(document)
     ```
     """
-    if not isinstance(document, dict):
-        raise ValueError(
-            f"{place}: a document must be a dict with `sentences`. Received: {document!r:.80}, of "
-            f"type {type(document).__name__}"
-        )
+    is_dict = isinstance(document, dict)
+    check(is_dict, place, "a document must be a dict with `sentences`", document)
     field(document, "doc_key", place, str)
     wanted = _lengths(document, "sentences", place)
     lengths = _lengths(document, "speakers", place) if "speakers" in document else wanted
@@ -47,12 +44,10 @@ def check_document(document: dict, place: str = "document") -> int:
             )
     size = sum(wanted)
     for name in ["sentence_map", "subtoken_map"]:
-        values = field(document, name, place, list) if name in document else None
-        if values is not None and (len(values) != size or not all(map(is_integer, values))):
-            raise ValueError(
-                f"{place}: `{name}` must be one integer per token, {size} in total. Received: "
-                f"{len(values)}, {values!r:.80}"
-            )
+        values = field(document, name, place, list) if name in document else [0] * size
+        is_right = len(values) == size and all(map(is_integer, values))
+        rule = f"`{name}` must be one integer per token, {size} in total"
+        check(is_right, place, rule, values, f"{len(values)}, ")
     for name in _CLUSTERS:
         if name in document:
             _check_clusters(field(document, name, place, list), name, size, place)

@@ -27,10 +27,8 @@ def check_known(place: str, what: str, value, known) -> None:
 
 def check_label(place: str, label, needs_label: bool, name: str = "a label") -> None:
     """Raises a `ValueError` if a label is `None` and needed."""
-    if label is None and needs_label:
-        raise ValueError(
-            f"{place}: an example for training or scoring must have {name}. Received: none"
-        )
+    rule = f"an example for training or scoring must have {name}"
+    check(label is not None or not needs_label, place, rule, label)
 
 
 def check_not_empty(examples: list, paths, name: str = "examples") -> list:

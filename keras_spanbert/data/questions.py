@@ -38,8 +38,7 @@ def read_questions(
         check_label(where, question.get("answers"), needs_answers, "`answers`")
         if question.get("answers") is not None:
             answer, golds = answers(question, context, place)
-        if name in seen:
-            raise ValueError(f"{where}: an id must not be repeated. Received: {name!r} again")
+        check(name not in seen, where, "an id must not be repeated", name)
         seen.add(name)
         are_filled = text.strip() and context.strip()
         check(are_filled, where, "question and context must not be empty", text)

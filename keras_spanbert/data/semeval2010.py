@@ -89,11 +89,9 @@ def _example(name, sentence, place):
     is_quoted = len(sentence) > 1 and sentence.startswith('"') and sentence.endswith('"')
     check(is_quoted, place, 'a sentence must be in `"`', sentence)
     sentence = sentence[1:-1]
-    if sorted(_TAG.findall(sentence)) != _TAGS:
-        raise ValueError(
-            f"{place}: a sentence must have <e1>, </e1>, <e2> and </e2> once. Received: "
-            f"{', '.join(_TAG.findall(sentence)) or 'none'}"
-        )
+    found = _TAG.findall(sentence)
+    rule = "a sentence must have <e1>, </e1>, <e2> and </e2> once"
+    check(sorted(found) == _TAGS, place, rule, ", ".join(found))
     text, edges = "", {}
     for part in re.split(f"({_TAG.pattern})", sentence):
         if _TAG.fullmatch(part):
@@ -130,8 +128,7 @@ def read_answers(path: str | os.PathLike) -> dict[str, str]:
         name, tab, relation = line.rstrip().partition("\t")
         is_right = name.isdecimal() and tab and relation in RELATIONS
         check(is_right, place, f"a line must be an id, a tab and one of {_NAMES}", line)
-        if name in answers:
-            raise ValueError(f"{place}: an id must not be repeated. Received: {name!r} again")
+        check(name not in answers, place, "an id must not be repeated", name)
         answers[name] = relation
     return check_not_empty(answers, path, "answers")
 

@@ -64,7 +64,7 @@ def test_files_in_all_formats(tmp_path, benchmark, content, name, prompt):
     assert other == {**one, "id": "1" if name == "0" else name}
     write(path, content.replace("LABEL", ""))
     assert benchmark.read(path, needs_labels=False) == [{**one, "label": None}]
-    message = r"\d: an example for training or scoring must have a label. Received: none"
+    message = r"\d: an example for training or scoring must have a label. Received: None"
     with pytest.raises(ValueError, match=message):
         benchmark.read(path)
 

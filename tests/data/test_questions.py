@@ -169,7 +169,7 @@ def test_prediction_needs_no_answers(tmp_path, reader, question, data, id_key, p
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"name": "1"}, "an id must not be repeated. Received: '1' again"),
+        ({"name": "1"}, "an id must not be repeated. Received: '1'"),
         ({"question": " "}, "question and context must not be empty"),
         ({"name": None}, "`q?id` must be a str. Received: None"),
     ],
