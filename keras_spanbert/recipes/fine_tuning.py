@@ -127,11 +127,9 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
 def _check_head(untrained):
     """Raises `ValueError` if a head has no weights and there is nothing to train it on."""
     if untrained and not FLAGS.train_data:
-        raise ValueError(
-            "`--preset` must have a trained head to evaluate, predict or export. "
-            f"To train one, give --train_data. Received: {FLAGS.preset}, without weights for "
-            f"{' and '.join(untrained)}"
-        )
+        mistake = "`--preset` must have a trained head to evaluate, predict or export"
+        heads = f", without weights for {' and '.join(untrained)}"
+        refuse(f"{mistake}. To train one, give --train_data", "preset", more=heads)
 
 
 def build_model(**arguments):

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_spanbert import files, stores
 from keras_spanbert.optional import missing
-from keras_spanbert.recipes.checks import check_steps, num_steps
+from keras_spanbert.recipes.checks import check_steps, num_steps, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.run_folder import Run, identity
 from keras_spanbert.recipes.terminal import (
@@ -83,9 +83,8 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
     # === Optimizer, report and checkpoint ===
     with exit_on_user_error():
         if FLAGS.export and not type(model).can_be_served():
-            raise ValueError(
-                f"`--export` needs a model that can be served. Received: {type(model).__name__}"
-            )
+            name = type(model).__name__
+            refuse("`--export` needs a model that can be served", "export", more=f" of {name}")
         steps, eval_every = _set_steps(settings)
         with distribution.scope():
             optimizer = _optimizer(distribution, settings, steps)
@@ -230,10 +229,9 @@ def _set_steps(settings):
 
 def _optimizer(distribution, settings, steps):
     if FLAGS.gradient_accumulation > 1 and not distribution.feeds_in_loop:
-        raise ValueError(
-            "`--gradient_accumulation` needs JAX, PyTorch or a single device. Received: "
-            f"{FLAGS.gradient_accumulation} on {distribution.num_devices} devices with TensorFlow"
-        )
+        mistake = "`--gradient_accumulation` needs JAX, PyTorch or a single device"
+        devices = f" on {distribution.num_devices} devices with TensorFlow"
+        refuse(mistake, "gradient_accumulation", more=devices)
     if settings.optimizer:
         return settings.optimizer(settings.model, steps)
     return AdamW(

@@ -6,7 +6,7 @@ import os
 import pathlib
 
 from keras_spanbert import files, stores
-from keras_spanbert.recipes.checks import INPUTS, check_value, format_flags, refuse
+from keras_spanbert.recipes.checks import INPUTS, check_value, refuse
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.recipe import find_recipe
 from keras_spanbert.recipes.run_folder import remove_at_exit_if_empty
@@ -91,10 +91,8 @@ def check_file(flag: str, *others: str) -> None:
         # A link to a new file is written through.
         if stores.kind(_realpath(written) if os.path.islink(written) else written):
             none = f", or turn it off with --predict_data= --{flag}=" if FLAGS.resume else ""
-            raise ValueError(
-                f"`--{flag}` must be a new file. Choose another name{none}. Received: "
-                f"{format_flags(flag)}, where {written} exists"
-            )
+            mistake = f"`--{flag}` must be a new file. Choose another name{none}"
+            refuse(mistake, flag, more=f", where {written} exists")
     is_right = os.path.basename(path) and (stores.is_store(path) or os.path.isdir(folder))
     check_value(flag, is_right, "a file in an existing folder")
     files.check_writable(folder, f"The folder of `--{flag}`")
@@ -107,10 +105,7 @@ def _check_outside_of_inputs(flag, path, is_folder):
     for name in INPUTS:
         for pattern in FLAGS[name].value or []:
             if glob.has_magic(pattern) and _can_match(stores.as_glob(pattern), path, is_folder):
-                raise ValueError(
-                    f"`--{flag}` must not match the files of --{name}. Received: "
-                    f"{format_flags(flag)} --{name}={pattern}"
-                )
+                refuse(f"`--{flag}` must not match the files of --{name}", flag, name)
 
 
 def _can_match(pattern, path, is_folder):

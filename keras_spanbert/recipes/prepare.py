@@ -49,7 +49,7 @@ def check() -> None:
     for name in ["export", "resume"]:
         checks.check_value(name, not FLAGS[name].value, "left out with --task=prepare")
     if corpora.is_prepared(FLAGS.train_data):
-        raise ValueError(f"--task=prepare needs text. Received: {FLAGS.train_data[0]}")
+        checks.refuse("--task=prepare needs text", "train_data")
     if FLAGS.beam_runner:
         check_installed("apache_beam", f"--beam_runner={FLAGS.beam_runner}")
     if FLAGS.beam_runner == "DaskRunner":
@@ -78,10 +78,8 @@ def _annotate_spans(corpus, output):
         try:
             nlp = spacy.load(name)
         except OSError as error:
-            raise ValueError(
-                "`--span_annotator` must be an installed spaCy pipeline or a preset. Received: "
-                f"--span_annotator={name}: {str(error).splitlines()[0]}"
-            ) from None
+            mistake = "`--span_annotator` must be an installed spaCy pipeline or a preset"
+            checks.refuse(mistake, "span_annotator", more=f": {str(error).splitlines()[0]}")
     folder = None
     if not stores.is_store(output):
         # Next to the output, where all Beam workers can read it.

@@ -118,7 +118,6 @@ def check() -> None:
     _check_objectives(are_final=not FLAGS.preset or FLAGS["objectives"].present)
     for name in ["lora_rank", "patience"]:
         check_value(name, not FLAGS[name].present, "left out with --task=pretrain")
-    check_value("mask_rate", 0.0 < FLAGS.mask_rate <= 1.0, "in (0, 1]")
     if not FLAGS.eval_data:
         check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")
 

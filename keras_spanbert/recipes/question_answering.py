@@ -60,10 +60,9 @@ def check() -> None:
     found = checks.matching_files("predict_data")
     wrong = [path for path in found if (ending(path) == ".txt") != asks]
     if wrong or (asks and not found):
-        raise ValueError(
-            "--question and --predict_data with text files (.txt) must be given together. "
-            "Received: " + ", ".join([checks.format_flags("question", "predict_data"), *wrong[:1]])
-        )
+        mistake = "--question and --predict_data with text files (.txt) must be given together"
+        more = f", {wrong[0]}" if wrong else ""
+        checks.refuse(mistake, "question", "predict_data", more=more)
     wrong = [
         path
         for name in checks.INPUTS

@@ -189,9 +189,7 @@ def _set_up():
         if FLAGS.train_data or FLAGS.task == "pretrain":
             distribution.check_batch_size(FLAGS.batch_size)
         if distribution.num_processes > 1 and not FLAGS.output:
-            raise ValueError(
-                "`--output` must be given with several processes. Received: no --output"
-            )
+            checks.refuse("`--output` must be given with several processes", "output")
         keras.config.set_dtype_policy(FLAGS.dtype)
         keras.utils.set_random_seed(FLAGS.seed)
     if not distribution.is_main:
