@@ -21,9 +21,7 @@ from keras_spanbert.data.text_files import is_document_lines
 
 # spaCy's labels of numerical entities, which SpanBERT's paper leaves out.
 NUMERICAL = ("CARDINAL", "ORDINAL", "PERCENT", "MONEY", "QUANTITY", "DATE", "TIME")
-
-# Maximum number of characters that a pipeline gets at once. Longer documents are cut, between
-# paragraphs if possible.
+# Maximum number of characters that a pipeline gets at once.
 _CHUNK_CHARACTERS = 50_000
 _SEPARATORS = ("\n\n", "\n", ". ", " ")
 
@@ -72,26 +70,24 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
                 _write(pieces, lines, nlp, batch_size)
 
 
+def _chunks(pieces):
+    """Yields pieces, the long ones in parts that are cut between paragraphs if possible."""
+    for text, ends_document in pieces:
+        while len(text) > _CHUNK_CHARACTERS:
+            window = text[:_CHUNK_CHARACTERS]
+            ends = [window.rfind(mark) + len(mark) for mark in _SEPARATORS]
+            half = _CHUNK_CHARACTERS // 2
+            size = next((end for end in ends if end > half), _CHUNK_CHARACTERS)
+            yield text[:size], False
+            text = text[size:]
+        yield text, ends_document
+
+
 def _write(pieces, lines, nlp, batch_size):
-    waiting = collections.deque()  # Chunks that `nlp` is still processing.
-
-    def chunks():
-        for text, ends_document in pieces:
-            start = 0
-            while len(text) - start > _CHUNK_CHARACTERS:
-                window = text[start : start + _CHUNK_CHARACTERS]
-                ends = [window.rfind(mark) + len(mark) for mark in _SEPARATORS]
-                half = _CHUNK_CHARACTERS // 2
-                size = next((end for end in ends if end > half), _CHUNK_CHARACTERS)
-                waiting.append((window[:size], False))
-                yield window[:size]
-                start += size
-            waiting.append((text[start:], ends_document))
-            yield text[start:]
-
+    chunks, again = itertools.tee(_chunks(pieces))
     kinds, text, spans = (), "", collections.defaultdict(list)
-    for found in find(chunks(), nlp, batch_size):
-        chunk, ends_document = waiting.popleft()
+    results = find((chunk for chunk, _ in chunks), nlp, batch_size)
+    for (chunk, ends_document), found in zip(again, results):
         kinds = kinds or list(found)
         for kind, places in found.items():
             spans[kind] += [[start + len(text), end + len(text)] for start, end in places]
