@@ -196,12 +196,39 @@ class Corpus(BlockDatasets):
         Raises:
             ValueError: if `vocabulary_size` leaves no room for letters.
         """
+        rule = "at least 100, for the special tokens and the letters"
+        is_right = is_integer(vocabulary_size) and vocabulary_size >= 100
+        check_in("vocabulary_size", vocabulary_size, is_right, rule)
+        check_flags(lowercase=lowercase)
         if self._words is None:
             self._words = collections.Counter()
             for text, _ in self.documents():
                 _add_words(self._words, text)
         words, self._words = self._words, None  # Frees a lot of memory.
-        return _train_vocabulary(words, vocabulary_size, lowercase)
+        # Each letter needs two tokens, such as `a` and `##a`. A third of the vocabulary is left for
+        # longer tokens.
+        most_letters = (vocabulary_size - len(SPECIAL_TOKENS)) // 3
+
+        def train(size, first_tokens):
+            trainer = tokenizers.BertWordPieceTokenizer(
+                lowercase=lowercase, strip_accents=lowercase
+            )
+            trainer.train_from_iterator(
+                _texts(words),
+                vocab_size=size,
+                limit_alphabet=min(1000, most_letters),
+                special_tokens=first_tokens,
+                show_progress=False,
+            )
+            vocabulary = trainer.get_vocab()
+            return sorted(vocabulary, key=vocabulary.get)
+
+        # The trainer numbers letters in no fixed order and breaks ties between pairs by
+        # these numbers. A first run finds the letters, and a second one gets them in
+        # order, so that the same text gives the same vocabulary.
+        special = list(SPECIAL_TOKENS)
+        letters = sorted(set(train(0, special)) - set(special))
+        return train(vocabulary_size, special + letters)
 
     def blocks(
         self,
@@ -311,36 +338,6 @@ class Corpus(BlockDatasets):
 
 
 # === Vocabularies ===
-def _train_vocabulary(counts, vocabulary_size, lowercase):
-    """Trains a WordPiece vocabulary on counts of words: see `Corpus.train_vocabulary`."""
-    rule = "at least 100, for the special tokens and the letters"
-    is_right = is_integer(vocabulary_size) and vocabulary_size >= 100
-    check_in("vocabulary_size", vocabulary_size, is_right, rule)
-    check_flags(lowercase=lowercase)
-    # Each letter needs two tokens, such as `a` and `##a`. A third of the vocabulary is left for
-    # longer tokens.
-    most_letters = (vocabulary_size - len(SPECIAL_TOKENS)) // 3
-
-    def train(size, first_tokens):
-        trainer = tokenizers.BertWordPieceTokenizer(lowercase=lowercase, strip_accents=lowercase)
-        trainer.train_from_iterator(
-            _texts(counts),
-            vocab_size=size,
-            limit_alphabet=min(1000, most_letters),
-            special_tokens=first_tokens,
-            show_progress=False,
-        )
-        vocabulary = trainer.get_vocab()
-        return sorted(vocabulary, key=vocabulary.get)
-
-    # The trainer numbers letters in no fixed order and breaks ties between pairs by
-    # these numbers. A first run finds the letters, and a second one gets them in
-    # order, so that the same text gives the same vocabulary.
-    special = list(SPECIAL_TOKENS)
-    letters = sorted(set(train(0, special)) - set(special))
-    return train(vocabulary_size, special + letters)
-
-
 def _add_words(counts, text):
     """Adds the words of a text, separated by white space, to the counts."""
     # Blanks as defined by the tokenizer. It treats some of Python's blanks as letters.

@@ -347,21 +347,16 @@ def read_document_lines(
 
 
 def _spans(given, text, place):
-    """Returns checked spans by kind."""
+    """Returns checked spans by kind. A list is used for both kinds."""
     if given is None:
         return {}
-    if not isinstance(given, dict):
-        return dict.fromkeys(SPAN_KINDS, _check_spans(given, text, place))
-    for kind in given:
+    by_kind = given if isinstance(given, dict) else dict.fromkeys(SPAN_KINDS, given)
+    for kind, spans in by_kind.items():
         rule = f"kinds of `spans` must be {' or '.join(SPAN_KINDS)}"
         check(kind in SPAN_KINDS, place, rule, kind)
-    return {kind: _check_spans(spans, text, place) for kind, spans in given.items()}
-
-
-def _check_spans(spans, text, place):
-    for span in spans if isinstance(spans, list) else [spans]:
-        is_pair = isinstance(span, list) and [type(x) for x in span] == [int, int]
-        is_inside = is_pair and 0 <= span[0] < span[1] <= len(text)
-        rule = "`spans` must be a list of [start, end] in characters, with 0 <= start < end <="
-        check(is_inside, place, f"{rule} {len(text)}, the length of the text", span)
-    return filter_spans(spans)
+        for span in spans if isinstance(spans, list) else [spans]:
+            is_pair = isinstance(span, list) and [type(x) for x in span] == [int, int]
+            is_inside = is_pair and 0 <= span[0] < span[1] <= len(text)
+            rule = "`spans` must be a list of [start, end] in characters, with 0 <= start < end <="
+            check(is_inside, place, f"{rule} {len(text)}, the length of the text", span)
+    return {kind: filter_spans(spans) for kind, spans in by_kind.items()}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
+from keras_spanbert.metrics.counts import accuracy_and_macro_f1, f1_scores
 
 
 def test_scores_computed_by_hand():

@@ -51,6 +51,7 @@ def test_preprocessor_has_the_values_of_the_flags(flags, make):
 
 def test_model_has_the_weights_of_the_flags(flags, make):
     flags(objectives="mlm,sbo,nsp", sbo_weight=0.5, nsp_weight=0.25, batch_size=2)
+    flags(sequence_length=8)
     model, preprocessor = make(next_sentence=True)
     assert preprocessor.span_boundary and preprocessor.next_sentence
     assert (model.sbo_weight, model.nsp_weight) == (0.5, 0.25)

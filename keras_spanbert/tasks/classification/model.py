@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in
-from keras_spanbert.metrics.f1 import accuracy_and_macro_f1, f1_scores
+from keras_spanbert.metrics.counts import accuracy_and_macro_f1, f1_scores
 from keras_spanbert.metrics.glue import CLASSES, glue, task_name
 from keras_spanbert.models.backbone import dense_layer, pooler
 from keras_spanbert.models.checkpoint_entries import Checkpoint
