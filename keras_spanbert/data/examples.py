@@ -55,8 +55,7 @@ def check_ids(examples: list[dict], paths=None) -> list[dict]:
 def warn_left_out(places: list[str], noun: str, which: str) -> None:
     """Logs how many rows were left out, and the first place. `noun` is the word for a row."""
     logging.getLogger("keras_spanbert").warning(
-        "Left out %s %s. The first is %s",
-        *(format_count(len(places), noun), which, places[0]),
+        "Left out %s %s. The first is %s", *(format_count(len(places), noun), which, places[0])
     )
 
 

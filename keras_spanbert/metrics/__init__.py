@@ -6,11 +6,4 @@ from keras_spanbert.metrics.glue import glue
 from keras_spanbert.metrics.relation import relation, semeval2010_task8
 from keras_spanbert.metrics.squad import squad
 
-__all__ = [
-    "coreference",
-    "entities",
-    "glue",
-    "relation",
-    "semeval2010_task8",
-    "squad",
-]
+__all__ = ["coreference", "entities", "glue", "relation", "semeval2010_task8", "squad"]

@@ -17,8 +17,7 @@ _MAX_LINES = 20  # The largest number of lines to log per text.
 _LIMITS = ("max_spans_in_memory", "min_link_score")  # Flags of evaluation and prediction.
 
 group = Group(
-    "Coreference",
-    "only for --task=coreference. A trained preset keeps the settings of its model.",
+    "Coreference", "only for --task=coreference. A trained preset keeps the settings of its model."
 )
 group.choice(
     "coref_model_type",

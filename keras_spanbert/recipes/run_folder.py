@@ -18,17 +18,10 @@ _CLEANUPS = []
 _NOT_FETCHED = ("checkpoints/", "tensorboard/")
 
 # Flags that may change when a run is resumed.
-CHANGEABLE_FLAGS = [
-    "checkpoint_every",
-    "distribution",
-    "export",
-    "keep_checkpoints",
-    "output",
-    "predict_data",
-    "predictions",
-    "resume",
-    "tensorboard",
-]
+CHANGEABLE_FLAGS = (
+    "checkpoint_every distribution export keep_checkpoints output predict_data predictions resume "
+    "tensorboard"
+).split()
 
 
 @dataclasses.dataclass
