@@ -1,9 +1,7 @@
 """Converts the text of documents to blocks of tokens, with marks of linguistic spans."""
 
 import bisect
-import functools
 import itertools
-import unicodedata
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -13,11 +11,6 @@ from keras_spanbert.optional import require
 # The masking schemes for these kinds have the same names.
 SPAN_KINDS = ("entity", "noun_phrase")
 
-# Code points that BERT treats as Chinese. Each of these characters is a word.
-_CHINESE = [
-    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
-]  # fmt: skip
 # Marks of linguistic spans use 2 bits per kind above the id bits, so that one array has both and
 # is stored and read like ids.
 _ID_BITS = 27
@@ -62,12 +55,13 @@ class BlockBuilder:
     def blocks(self, texts: list[str], ends: list[bool], continues: list[bool]) -> np.ndarray:
         """Returns blocks int32 `[blocks, sequence_length]` of a chunk: see `chunk_pieces`."""
         if any(isinstance(text, AnnotatedText) for text in texts):
-            values, lengths, marks = tokenize_with_span_marks(self._tokenize, texts)
+            values, lengths, marks = tokenize_with_span_marks(self.tokenizer, texts)
             for i, kind in enumerate(SPAN_KINDS):
-                if kind in marks:
-                    values = values | marks[kind] << (_ID_BITS + 2 * i)
+                values = values | marks[kind] << (_ID_BITS + 2 * i)
         else:
-            values, lengths = self._tokenize(texts)
+            tf = require("tensorflow", "A corpus")
+            tokens = self.tokenizer.traced(tf.constant(texts))  # Several times faster than eagerly.
+            values, lengths = tokens.flat_values.numpy(), tokens.row_lengths().numpy()
         if any(continues):
             separator = self.tokenizer.sep_token_id
             values = np.insert(values, np.cumsum(lengths)[continues], separator)
@@ -78,12 +72,6 @@ class BlockBuilder:
             values, lengths, ends, self.sequence_length - 2, self.min_tokens
         )
         return add_special_tokens(blocks, self.tokenizer)
-
-    def _tokenize(self, texts):
-        tf = require("tensorflow", "A corpus")
-
-        tokens = self.tokenizer.traced(tf.constant(texts))  # Several times faster than eagerly.
-        return tokens.flat_values.numpy(), tokens.row_lengths().numpy()
 
 
 def remove_span_marks(blocks):
@@ -175,75 +163,28 @@ def filter_spans(spans: list) -> np.ndarray:
 
 
 def tokenize_with_span_marks(
-    tokenize, texts: list[str]
+    tokenizer, texts: list[str]
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Tokenizes texts, some of them `AnnotatedText`, and marks the tokens of linguistic spans.
+    """Tokenizes texts, some of them `AnnotatedText`, and marks the words of linguistic spans.
 
-    `tokenize` is a function of strings. It returns the token ids of all, int32 `[tokens]`, and the
-    number of tokens of each. Returns the same for the texts, and a dict from kinds of spans to
-    marks int32 `[tokens]`: see `SpanMasking`.
+    Returns the token ids of all texts, int32 `[tokens]`, the number of tokens of each text, and a
+    dict from kinds of spans to marks int32 `[tokens]`: see `SpanMasking`.
     """
-    parts, num_parts = [], []
-    found = {kind: [] for kind in SPAN_KINDS}
-    for text in texts:
-        # The text is cut where spans start and end. Whole words keep their tokens.
-        spans = {kind: _expand_to_words(text, s) for kind, s in getattr(text, "spans", {}).items()}
-        cuts = [np.array([0, len(text)]), *(whole.ravel() for whole in spans.values())]
-        cuts = np.unique(np.concatenate(cuts))
-        for kind, whole in spans.items():
-            begins_here = text.spans[kind][:, :1] >= 0
-            place = len(parts) + np.searchsorted(cuts, whole)
-            found[kind].append(np.concatenate([place, begins_here], axis=1))
-        num_parts.append(max(len(cuts) - 1, 1))
-        edges = cuts.tolist()
-        parts += [text[a:b] for a, b in zip(edges, edges[1:])] or [text]
-    values, lengths = tokenize(parts)
-    stops = np.concatenate([[0], np.cumsum(lengths)])  # Ends of the parts, in tokens.
-    marks = {}
-    for kind, spans in found.items():
-        if spans:
-            start, stop, begins_here = np.concatenate(spans).T
-            marks[kind] = _marks(len(values), stops[start], stops[stop], begins_here)
-    last_part = np.cumsum(num_parts)
-    return values, np.diff(stops[last_part], prepend=0), marks
-
-
-def _marks(num_tokens, starts, stops, begins_here):
-    has_tokens = starts < stops
-    starts, stops, begins_here = (x[has_tokens] for x in (starts, stops, begins_here))
-    change = np.zeros(num_tokens + 1, np.int32)
-    np.add.at(change, starts, 1)
-    np.add.at(change, stops, -1)
-    marks = np.where(np.cumsum(change[:-1]) > 0, np.int32(2), np.int32(0))
-    # The first token of a span that began in the previous piece is marked 2, not 1.
-    marks[starts[begins_here > 0]] = 1
-    return marks
-
-
-def _expand_to_words(text, spans):
-    """Returns spans limited to a text and extended to whole words of the tokenizer."""
-    length = len(text)
-    code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    is_apart = _separators()[code_points]
-    may_cut = np.ones(length + 1, bool)
-    may_cut[1:-1] = is_apart[:-1] | is_apart[1:]
-    places = np.arange(length + 1, dtype=np.int32)
-    before = np.maximum.accumulate(np.where(may_cut, places, 0))
-    after = np.minimum.accumulate(np.where(may_cut, places, length)[::-1])[::-1]
-    spans = np.clip(spans, 0, length)
-    return np.stack([before[spans[:, 0]], after[spans[:, 1]]], axis=1)
-
-
-@functools.lru_cache(maxsize=1)
-def _separators():
-    """Returns bool `[code points]`: whether a character is a blank or a word of its own."""
-    # If one is missing here, spans only extend further, to the next separator.
-    is_apart = np.zeros(0x110000, bool)
-    for code in range(len(is_apart)):
-        category = unicodedata.category(chr(code))
-        is_apart[code] = category == "Zs" or category[0] == "P"
-    for first, last in _CHINESE:
-        is_apart[first : last + 1] = True
-    for character in "\t\n\r$+<=>^`|~":
-        is_apart[ord(character)] = True
-    return is_apart
+    ids, offsets = tokenizer.tokenize_batch(list(map(str, texts)), with_offsets=True)
+    suffix, vocabulary = tokenizer.suffix_indicator, tokenizer.get_vocabulary()
+    continues = np.array([token.startswith(suffix) for token in vocabulary])
+    marks = {kind: [np.zeros(len(tokens), np.int32) for tokens in ids] for kind in SPAN_KINDS}
+    for i, text in enumerate(texts):
+        starts, ends = offsets[i].T
+        words = np.append(np.flatnonzero(~continues[ids[i]]), len(ids[i]))  # Their first tokens.
+        for kind, spans in getattr(text, "spans", {}).items():
+            first = np.searchsorted(ends, spans[:, 0], side="right")
+            stop = np.searchsorted(starts, spans[:, 1], side="left")
+            spans, first, stop = (x[first < stop] for x in (spans, first, stop))
+            first = words[np.searchsorted(words, first, side="right") - 1]
+            for a, b in zip(first, words[np.searchsorted(words, stop, side="left")]):
+                marks[kind][i][a:b] = 2
+            # The first token of a span that began in the previous piece is marked 2, not 1.
+            marks[kind][i][first[spans[:, 0] >= 0]] = 1
+    lengths = np.array([*map(len, ids)])
+    return np.concatenate(ids), lengths, {kind: np.concatenate(x) for kind, x in marks.items()}

@@ -15,7 +15,6 @@ from keras_spanbert.data import blocks as blocks_module
 from keras_spanbert.data import linguistic_spans, text_files
 from keras_spanbert.data.blocks import (
     AnnotatedText,
-    BlockBuilder,
     extract_span_marks,
     filter_spans,
     remove_span_marks,
@@ -36,11 +35,6 @@ LENGTH = 13
 @pytest.fixture(scope="module")
 def tokenizer():
     return ks.SpanBertTokenizer(VOCABULARY)
-
-
-@pytest.fixture(scope="module")
-def tokenize(tokenizer):
-    return BlockBuilder(tokenizer, LENGTH, 1)._tokenize
 
 
 def random_documents(number, seed=0, longest=90):
@@ -78,15 +72,16 @@ def expected_marks(tokenizer, text, spans):
     return ids, marks
 
 
-def test_tokens_and_marks(tokenizer, tokenize):
+def test_tokens_and_marks(tokenizer):
     documents = random_documents(300)
     marked = [
         AnnotatedText(d["text"], {k: filter_spans(s) for k, s in d["spans"].items()})
         for d in documents
     ]
     texts = [*map(str, marked[:50]), *marked[50:]]
-    ids, lengths, marks = tokenize_with_span_marks(tokenize, texts)
-    plain, plain_lengths = tokenize(list(map(str, texts)))
+    ids, lengths, marks = tokenize_with_span_marks(tokenizer, texts)
+    tokens = tokenizer.traced(tf.constant(list(map(str, texts))))
+    plain, plain_lengths = tokens.flat_values, tokens.row_lengths()
     np.testing.assert_array_equal(ids, plain)
     np.testing.assert_array_equal(lengths, plain_lengths)
     assert marks["entity"][: lengths[:50].sum()].max() == 0
