@@ -1,12 +1,11 @@
 """Progress of long work on one line of a terminal."""
 
-import os
+import shutil
 import sys
 import time
 
 # Smallest number of seconds between two refreshes, and between two lines without a terminal.
 TERMINAL_SECONDS, LOG_SECONDS = 0.2, 30.0
-_DEFAULT_COLUMNS = 80
 _MIN_BAR = 10
 
 
@@ -76,7 +75,4 @@ def _fitting(count, figures, share, columns):
 
 def _columns():
     """Returns the present width of the terminal, which may be resized."""
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or _DEFAULT_COLUMNS
-    except (OSError, ValueError):
-        return _DEFAULT_COLUMNS
+    return shutil.get_terminal_size().columns

@@ -51,6 +51,7 @@ def in_terminal(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(progress, "TERMINAL_SECONDS", 0.0)
             patch.setattr(sys, "stdout", terminal)
+            patch.delenv("COLUMNS", raising=False)
             patch.setattr(
                 os, "get_terminal_size", lambda fd: os.terminal_size((terminal.columns, 24))
             )
