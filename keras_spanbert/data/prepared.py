@@ -43,7 +43,8 @@ class PreparedCorpus(BlockDatasets):
             see `keras_spanbert.cache.local_copy`.
         damaged_shards: string. What to do if shards are missing or damaged:
             `"refuse"` raises an error, and `"skip"` continues without them and logs
-            a warning that names them. Defaults to `"refuse"`.
+            a warning that names them. `None` does not read the shards. Defaults to
+            `"refuse"`.
 
     Attributes:
         sequence_length: int. Length of the blocks.
@@ -71,20 +72,9 @@ class PreparedCorpus(BlockDatasets):
     ```
     """
 
-    def __init__(self, path: str, damaged_shards: str = "refuse"):
-        is_known = damaged_shards in ("refuse", "skip")
-        check_in("damaged_shards", damaged_shards, is_known, "'refuse' or 'skip'")
-        self._read_manifest(path)
-        self._check_shards(damaged_shards)
-
-    @classmethod
-    def just_written(cls, path: str) -> "PreparedCorpus":
-        """Opens a folder that was just written, without checking or copying its shards."""
-        corpus = cls.__new__(cls)
-        corpus._read_manifest(path)
-        return corpus
-
-    def _read_manifest(self, path):
+    def __init__(self, path: str, damaged_shards: str | None = "refuse"):
+        is_known = damaged_shards in ("refuse", "skip", None)
+        check_in("damaged_shards", damaged_shards, is_known, "'refuse', 'skip' or None")
         self.path = path = check_path("path", path)
         name = stores.join(path, _MANIFEST)
         try:
@@ -116,6 +106,8 @@ class PreparedCorpus(BlockDatasets):
         kinds = manifest["span_kinds"]
         self.lacks_spans = {kind: [] if kind in kinds else [path] for kind in SPAN_KINDS}
         self._dtype = _dtype(len(self.vocabulary), bool(kinds))
+        if damaged_shards is not None:
+            self._check_shards(damaged_shards)
 
     @property
     def files(self) -> list[str]:
@@ -351,7 +343,7 @@ def prepare(
             "span_kinds": _span_kinds(corpus),
         }
         files.write_json(stores.join(partial, _MANIFEST), manifest, indent=None)
-    return PreparedCorpus.just_written(path)
+    return PreparedCorpus(path, damaged_shards=None)
 
 
 @contextlib.contextmanager

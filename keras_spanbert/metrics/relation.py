@@ -53,8 +53,10 @@ def relation(labels, predictions, no_relation="no_relation") -> dict:
         [Zhang et al. 2017](https://aclanthology.org/D17-1004/).
     """
     labels, predictions = check_same_examples(labels, predictions)
-    kinds = {_kind(value) for value in [*labels, *predictions, no_relation]}
-    if len(kinds) > 1 or kinds == {None}:
+    values = [*labels, *predictions, no_relation]
+    are_strings = all(isinstance(value, str) for value in values)
+    are_integers = all(hasattr(value, "__index__") for value in values)
+    if not are_strings and not are_integers:
         raise ValueError(
             "`labels`, `predictions` and `no_relation` must all be strings, or all integers. "
             f"Received: labels[0]={labels[0]!r}, predictions[0]={predictions[0]!r}, "
@@ -117,12 +119,6 @@ def semeval2010_task8(labels, predictions) -> dict:
         scores[f"macro_{kind}"] = sum(values) / len(values) if values else 0.0
         scores[f"micro_{kind}"] = micro
     return {**scores, "by_relation": by_relation}
-
-
-def _kind(value):
-    if isinstance(value, str):
-        return str
-    return int if hasattr(value, "__index__") else None
 
 
 def _without_direction(name, values):
