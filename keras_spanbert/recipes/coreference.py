@@ -192,16 +192,14 @@ def optimizer(resolver, steps):
 
 # === Evaluation and prediction ===
 def _predict_documents(resolver, documents):
-    def num_mentions():
-        return sum(len(cluster) for found in clusters for cluster in found)
-
     clusters = resolver.predict_clusters(documents, **values(*_LIMITS))
     write = ks.data.coreference.write_jsonlines
     if ending(FLAGS.predictions) == ".conll":
         write = ks.data.coreference.write_conll
-        num_found = num_mentions()
-        clusters = [ks.data.coreference.nested_clusters(found) for found in clusters]
-        if num_left_out := num_found - num_mentions():
+        kept = [ks.data.coreference.nested_clusters(found) for found in clusters]
+        numbers = [sum(len(c) for found in x for c in found) for x in (clusters, kept)]
+        clusters = kept
+        if num_left_out := numbers[0] - numbers[1]:
             left_out = format_count(num_left_out, "mention")
             log(f"Left out {left_out}, which only .jsonlines can store")
     with exit_on_user_error():

@@ -1,5 +1,6 @@
 """The paths that a run writes to. They are checked before anything is read or loaded."""
 
+import contextlib
 import fnmatch
 import glob
 import os
@@ -27,13 +28,11 @@ def output_folder() -> str:
 def reserve_output_folder() -> str:
     """Returns the folder to write to. Creates a default folder, so that no other run takes it."""
     while writes_reports() and not FLAGS.output:
-        try:
+        with contextlib.suppress(FileExistsError):  # Another run has just created it.
             folder = output_folder()
             os.makedirs(folder)
             remove_at_exit_if_empty(folder)
             return folder
-        except FileExistsError:  # Another run has just created it.
-            pass
     return output_folder()
 
 

@@ -1,5 +1,6 @@
 """The reports of a run: progress, history, and a record of its settings."""
 
+import contextlib
 import math
 import platform
 import time
@@ -212,8 +213,6 @@ def versions() -> dict[str, str]:
     """Returns the versions of Python and of the installed packages, by name."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            pass
     return found
