@@ -54,8 +54,9 @@ class BlockBuilder:
 
     def blocks(self, texts: list[str], ends: list[bool], continues: list[bool]) -> np.ndarray:
         """Returns blocks int32 `[blocks, sequence_length]` of a chunk: see `chunk_pieces`."""
-        if any(isinstance(text, AnnotatedText) for text in texts):
-            values, lengths, marks = tokenize_with_span_marks(self.tokenizer, texts)
+        texts, spans = list(map(str, texts)), [getattr(text, "spans", {}) for text in texts]
+        if any(spans):
+            values, lengths, marks = tokenize_with_span_marks(self.tokenizer, texts, spans)
             for i, kind in enumerate(SPAN_KINDS):
                 values = values | marks[kind] << (_ID_BITS + 2 * i)
         else:
@@ -163,28 +164,28 @@ def filter_spans(spans: list) -> np.ndarray:
 
 
 def tokenize_with_span_marks(
-    tokenizer, texts: list[str]
+    tokenizer, texts: list[str], spans: list[dict]
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Tokenizes texts, some of them `AnnotatedText`, and marks the words of linguistic spans.
+    """Tokenizes texts and marks the words of their spans: see `AnnotatedText`.
 
     Returns the token ids of all texts, int32 `[tokens]`, the number of tokens of each text, and a
     dict from kinds of spans to marks int32 `[tokens]`: see `SpanMasking`.
     """
-    ids, offsets = tokenizer.tokenize_batch(list(map(str, texts)), with_offsets=True)
+    ids, offsets = tokenizer.tokenize_batch(texts, with_offsets=True)
     suffix, vocabulary = tokenizer.suffix_indicator, tokenizer.get_vocabulary()
     continues = np.array([token.startswith(suffix) for token in vocabulary])
     marks = {kind: [np.zeros(len(tokens), np.int32) for tokens in ids] for kind in SPAN_KINDS}
-    for i, text in enumerate(texts):
+    for i, by_kind in enumerate(spans):
         starts, ends = offsets[i].T
         words = np.append(np.flatnonzero(~continues[ids[i]]), len(ids[i]))  # Their first tokens.
-        for kind, spans in getattr(text, "spans", {}).items():
-            first = np.searchsorted(ends, spans[:, 0], side="right")
-            stop = np.searchsorted(starts, spans[:, 1], side="left")
-            spans, first, stop = (x[first < stop] for x in (spans, first, stop))
+        for kind, places in by_kind.items():
+            first = np.searchsorted(ends, places[:, 0], side="right")
+            stop = np.searchsorted(starts, places[:, 1], side="left")
+            places, first, stop = (x[first < stop] for x in (places, first, stop))
             first = words[np.searchsorted(words, first, side="right") - 1]
             for a, b in zip(first, words[np.searchsorted(words, stop, side="left")]):
                 marks[kind][i][a:b] = 2
             # The first token of a span that began in the previous piece is marked 2, not 1.
-            marks[kind][i][first[spans[:, 0] >= 0]] = 1
+            marks[kind][i][first[places[:, 0] >= 0]] = 1
     lengths = np.array([*map(len, ids)])
     return np.concatenate(ids), lengths, {kind: np.concatenate(x) for kind, x in marks.items()}

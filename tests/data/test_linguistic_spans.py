@@ -79,8 +79,10 @@ def test_tokens_and_marks(tokenizer):
         for d in documents
     ]
     texts = [*map(str, marked[:50]), *marked[50:]]
-    ids, lengths, marks = tokenize_with_span_marks(tokenizer, texts)
-    tokens = tokenizer.traced(tf.constant(list(map(str, texts))))
+    spans = [getattr(text, "spans", {}) for text in texts]
+    texts = list(map(str, texts))
+    ids, lengths, marks = tokenize_with_span_marks(tokenizer, texts, spans)
+    tokens = tokenizer.traced(tf.constant(texts))
     plain, plain_lengths = tokens.flat_values, tokens.row_lengths()
     np.testing.assert_array_equal(ids, plain)
     np.testing.assert_array_equal(lengths, plain_lengths)
