@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from keras_spanbert.layers.attention import softmax_forward
+from keras_spanbert.layers.softmax import softmax_forward
 
 
 def are_cheaper(dtype) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from keras_spanbert.keras_private import current_values, plain_kernel
-from keras_spanbert.layers.attention import softmax_backward, softmax_forward
+from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
 from keras_spanbert.wording import LOG
 
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head.
