@@ -18,8 +18,8 @@ TESTS = pathlib.Path(__file__).parent
 # `@pytest.mark.once`; marks of a test itself, also `every_backend`, come before these lists.
 ONCE = (
     "data", "formats", "layers/test_configs.py",
-    "layers/test_masking_schemes.py", "layers/test_next_sentence_pairs.py",
-    "layers/test_span_masking.py", "layers/test_span_masks.py", "metrics",
+    "layers/test_next_sentence_pairs.py", "layers/test_span_masking.py",
+    "layers/test_span_masks.py", "metrics",
     "models/test_length_batches.py", "models/test_preprocessors.py",
     "models/test_registration.py", "models/test_tokenizer.py", "recipes",
     "runs/test_plots.py",
@@ -160,6 +160,15 @@ def untraced(request, monkeypatch):
     if keras.backend.backend() == "tensorflow" and not request.node.get_closest_marker("traced"):
         always = property(lambda self: True, lambda self, value: None)
         monkeypatch.setattr(keras.Model, "run_eagerly", always)
+
+
+@pytest.fixture
+def mixed_bfloat16():
+    """Computes in bfloat16, as on a GPU."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    yield
+    keras.config.set_dtype_policy(before)
 
 
 @pytest.fixture

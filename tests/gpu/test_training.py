@@ -9,6 +9,7 @@ import tiny_pretrainer
 import tiny_resolver
 import tiny_tasks
 from comparisons import assert_close
+from jax_programs import products
 
 import keras_spanbert as ks
 from keras_spanbert.layers.transformer_layer import TransformerLayer
@@ -49,17 +50,8 @@ def train(name, epochs, **options):
     return keras.Model.fit(model, x, y, epochs=epochs, **options).history["loss"]
 
 
-@pytest.fixture
-def bfloat16():
-    """Computes in bfloat16, as on a GPU."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    yield
-    keras.config.set_dtype_policy(before)
-
-
 @pytest.mark.parametrize("name", [*OTHERS, *tiny_tasks.TASKS])
-def test_steps_lower_the_loss(name, bfloat16):
+def test_steps_lower_the_loss(name, mixed_bfloat16):
     losses = train(name, epochs=8)
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
 
@@ -128,18 +120,18 @@ def test_steps_that_read_numbers_are_called_as_usual(graphs, caplog):
     assert "steps are slower" in message
 
 
-def test_products_are_in_bfloat16(bfloat16):
+def test_products_are_in_bfloat16(mixed_bfloat16):
     # Fused attention needs heads of 8 numbers.
     backbone = ks.SpanBertBackbone(tiny_pretrainer.V, 1, 2, 16, 14, max_sequence_length=17)
     model = ks.SpanBertPretrainer(backbone, pretraining()[0].preprocessor)
     batch = tiny_pretrainer.arrays(model, tiny_pretrainer.texts())
     model.compile()
     keras.Model.fit(model, *batch[:2], sample_weight=batch[2], batch_size=20, verbose=0)
-    dtypes = products(model, tuple(batch))
+    dtypes = dtypes_of_products(model, tuple(batch))
     assert len(dtypes) > 20 and set(dtypes) == {"bfloat16"}
 
 
-def products(model, batch):
+def dtypes_of_products(model, batch):
     """Returns the dtypes of the operands of all matrix products in a training step."""
     if BACKEND == "jax":
         import jax
@@ -148,7 +140,8 @@ def products(model, batch):
             trainable_variables=True, non_trainable_variables=True,
             optimizer_variables=True, metrics_variables=True,
         )  # fmt: skip
-        return list(products_in(jax.make_jaxpr(model.train_step)(state, batch)))
+        program = jax.make_jaxpr(model.train_step)(state, batch)
+        return [str(x.dtype) for operands in products(program) for x in operands]
     from torch.utils._python_dispatch import TorchDispatchMode
 
     found = []
@@ -164,17 +157,6 @@ def products(model, batch):
     with Products():
         model.train_step(keras.tree.map_structure(keras.ops.convert_to_tensor, batch))
     return found
-
-
-def products_in(jaxpr):
-    import jax
-
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            yield from (str(x.aval.dtype) for x in equation.invars)
-        for value in jax.tree.leaves(list(equation.params.values())):
-            if hasattr(value, "eqns"):
-                yield from products_in(value)
 
 
 def test_memory_does_not_grow():

@@ -3,6 +3,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+from jax_programs import shared_by
 from keras import ops
 
 from keras_spanbert.layers.attention import attend
@@ -279,20 +280,10 @@ def test_devices_run_the_kernel_on_their_rows_and_heads(mode, take):
     import jax
 
     take("tpu")
-    device = keras.distribution.list_devices()[:1]
-    if mode == "data":
-        engine = keras.distribution.DataParallel(devices=device)
-    else:
-        mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), device)
-        layout = keras.distribution.LayoutMap(mesh)
-        engine = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
     inputs, mask = arrays(), padding()
-    keras.distribution.set_distribution(engine)
-    try:
+    with shared_by(keras.distribution.list_devices()[:1], mode):
         found = compute(*inputs, mask)
         traced = str(jax.make_jaxpr(lambda x: attend(x, x, x, mask))(inputs[0]))
-    finally:
-        keras.distribution.set_distribution(None)
     check(found, reference(*inputs, mask), most=1e-5)
     heads = "'model'" if mode == "model" else "None"
     assert f"out_specs=(P('batch', None, {heads})" in traced.split("shard_map")[1]

@@ -6,6 +6,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+from jax_programs import shared_by
 
 if keras.backend.backend() != "jax":
     pytest.skip("specific to JAX", allow_module_level=True)
@@ -147,27 +148,17 @@ def test_attend_uses_the_kernels_on_gpus_only(length, size, dtype, enabled, monk
 
 @pytest.mark.parametrize("mode", ["data", "model"])
 def test_devices_run_the_kernel_on_their_rows_and_heads(mode):
-    devices = keras.distribution.list_devices()
-    if mode == "data":
-        engine = keras.distribution.DataParallel(devices=devices[:B])
-    else:
-        shape = (2, 3) if len(devices) >= 6 else (1, 1)
-        devices = devices[: shape[0] * shape[1]]
-        mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
-        layout = keras.distribution.LayoutMap(mesh)
-        engine = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
-    mask = padding(128)
+    devices, mask = keras.distribution.list_devices(), padding(128)
+    shape = (2, 3) if len(devices) >= 6 else (1, 1)
+    devices = devices[: B if mode == "data" else shape[0] * shape[1]]
 
     def compute(*inputs):
         return flash_attention(*inputs, mask, SEED, 0.1, interpret=True)
 
     inputs = random_inputs(128, 32)
-    keras.distribution.set_distribution(engine)
-    try:
+    with shared_by(devices, mode, shape):
         traced = str(jax.make_jaxpr(compute)(*inputs[:3]))
         found = jax.jit(lambda *args: outputs_and_gradients(compute, *args))(*inputs)
-    finally:
-        keras.distribution.set_distribution(None)
     heads = "'model'" if mode == "model" else "None"
     assert f"out_specs=(P('batch', None, {heads})" in traced.split("shard_map")[1]
     expected = outputs_and_gradients(lambda *x: plain(*x, mask, 0.1), *inputs)

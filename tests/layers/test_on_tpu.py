@@ -5,6 +5,7 @@ import re
 
 import keras
 import pytest
+from jax_programs import shared_by
 from keras import ops
 
 from keras_spanbert.layers.attention import attend
@@ -32,24 +33,14 @@ def devices():
 def test_kernel_with_padding_without_dropout(mode, devices):
     import jax
 
-    shape, names = ((8,), ("batch",)) if mode == "data" else ((4, 2), ("batch", "model"))
-    mesh = keras.distribution.DeviceMesh(shape, names, devices)
-    if mode == "data":
-        engine = keras.distribution.DataParallel(device_mesh=mesh)
-    else:
-        layout = keras.distribution.LayoutMap(mesh)
-        engine = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
-    spec = jax.sharding.PartitionSpec("batch", None, names[1] if mode == "model" else None)
-    heads = jax.sharding.NamedSharding(mesh.backend_mesh, spec)
-    rows = jax.sharding.NamedSharding(mesh.backend_mesh, jax.sharding.PartitionSpec("batch"))
-    x = jax.ShapeDtypeStruct((B, L, N, D), "bfloat16", sharding=heads)
-    mask = jax.ShapeDtypeStruct((B, L), "int32", sharding=rows)
     gradient = jax.jit(jax.grad(lambda *arguments: ops.sum(attend(*arguments)), (0, 1, 2)))
-    keras.distribution.set_distribution(engine)
-    try:
+    with shared_by(devices, mode, shape=(4, 2)) as mesh:
+        spec = jax.sharding.PartitionSpec("batch", None, "model" if mode == "model" else None)
+        heads = jax.sharding.NamedSharding(mesh, spec)
+        rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+        x = jax.ShapeDtypeStruct((B, L, N, D), "bfloat16", sharding=heads)
+        mask = jax.ShapeDtypeStruct((B, L), "int32", sharding=rows)
         text = gradient.lower(x, x, x, mask).compile().as_text()
-    finally:
-        keras.distribution.set_distribution(None)
     calls = [line for line in text.splitlines() if 'custom_call_target="tpu_custom_call"' in line]
     assert len(calls) == 2 and all("splash_mha" in call and "segmented" in call for call in calls)
     weights = heads.shard_shape((B, L, N, L))

@@ -4,6 +4,7 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+from jax_programs import products
 
 from keras_spanbert import SpanBoundaryHead
 from keras_spanbert.layers.tied_head import MaskedLMHead
@@ -130,17 +131,7 @@ def operand_dtypes(step, *arguments):
     if BACKEND == "jax":
         import jax
 
-        found = []
-
-        def visit(jaxpr):
-            for equation in jaxpr.eqns:
-                if equation.primitive.name == "dot_general":
-                    found.append([x.aval for x in equation.invars])
-                for value in jax.tree.leaves(list(equation.params.values())):
-                    if hasattr(value, "eqns"):
-                        visit(value)
-
-        visit(jax.make_jaxpr(step)(*arguments))
+        found = products(jax.make_jaxpr(step)(*arguments))
     else:
         import tensorflow as tf
 

@@ -127,17 +127,49 @@ def test_heads_multiply_in_the_dtype_of_the_policy():
     assert {x.dtype for x in logits.values()} == {torch.bfloat16}
 
 
-def test_layers_that_cannot_be_compiled_are_computed_without(monkeypatch, caplog):
-    def fail(*args):
+@pytest.mark.parametrize("is_found", [False, True])
+def test_layers_that_cannot_be_compiled_are_computed_without(is_found, monkeypatch, caplog):
+    """There is no compiler, or it fails when it compiles, which is at the first call."""
+
+    def fail(*args, **kwargs):
         raise RuntimeError("no compiler here\nand a second line")
 
-    monkeypatch.setattr(torch_layers, "_compiled", lambda *kind: fail)
+    monkeypatch.setattr("torch.compile", (lambda *args, **kwargs: fail) if is_found else fail)
     monkeypatch.setattr(torch_layers, "_failures", set())
-    model, arguments = batches("texts")
-    model.compile(jit_compile=True)
-    model.fit(**arguments, batch_size=5, verbose=0)
+    torch_layers._compiled.cache_clear()
+    found = train("texts", jit_compile=True)
+    torch_layers._compiled.cache_clear()
     (message,) = [r.getMessage() for r in caplog.records if "compile" in r.getMessage()]
+    assert "cannot compile the layers here" in message
     assert "RuntimeError: no compiler here" in message and "second line" not in message
+    assert_close(found, train("texts", jit_compile=False), 1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("attention_dropout", "has_heads"), [(0.1, True), (0.0, False)])
+def test_forward_pass_is_one_graph(attention_dropout, has_heads):
+    import torch
+
+    backbone = ks.SpanBertBackbone(
+        23, num_layers=1, num_heads=2, hidden_dim=6, intermediate_dim=10,
+        attention_dropout=attention_dropout,
+    )  # fmt: skip
+    model = ks.SpanBertPretrainer(backbone, position_dim=5) if has_heads else backbone
+    graphs, generator = [], np.random.default_rng(0)
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    # `fullgraph` raises an error for graph breaks. Later calls do not recompile.
+    forward = torch.compile(model, backend=count, fullgraph=True)
+    for _ in range(3):
+        x = {name: generator.integers(0, 2, (2, 11)) for name in model.input}
+        x = {name: keras.ops.convert_to_tensor(value, "int32") for name, value in x.items()}
+        outputs = forward(x, training=True)
+    assert len(graphs) == 1
+    keras.tree.flatten(outputs)[0].sum().backward()
+    assert all(v.value.grad is not None for v in backbone.trainable_variables)
 
 
 def test_other_models_and_lengths_stay_compiled(monkeypatch):

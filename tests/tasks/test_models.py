@@ -119,12 +119,8 @@ def test_other_labels_start_with_a_random_classifier(task, model, caplog, tmp_pa
         assert_close(*(getattr(each, name).weights for each in [again, model]))
 
 
-def test_mixed_precision_trains(task):
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = task.build()
-    finally:
-        keras.config.set_dtype_policy("float32")
+def test_mixed_precision_trains(task, mixed_bfloat16):
+    model = task.build()
     x, y, weights = model.preprocess(*task.forms["columns"])
     model.compile(run_eagerly=keras.backend.backend() == "tensorflow")
     loss = model.train_on_batch(x, y, weights, return_dict=True)["loss"]

@@ -5,15 +5,7 @@ import pytest
 from keras_spanbert.tasks.coreference.scoring import NUM_DISTANCES, distance_bucket
 
 
-@pytest.fixture
-def mixed_precision():
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    yield
-    keras.config.set_dtype_policy(policy)
-
-
-def test_model_sums_unrounded_mention_scores(build, document, mixed_precision):
+def test_model_sums_unrounded_mention_scores(build, document, mixed_bfloat16):
     model = build()
     layers = model.resolver_layers
     # Then the score of a pair is the sum of the mention scores, which bfloat16 cannot represent.
