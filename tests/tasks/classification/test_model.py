@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from comparisons import assert_rows
 from tiny_classifier import build, examples, rows
 
 import keras_spanbert as ks
@@ -52,10 +53,8 @@ def test_class_weight_by_name_equals_sample_weight():
 @pytest.mark.parametrize(
     "num_classes, group", [(1, "sts-b/dev"), (2, "mrpc/dev"), (3, "mnli/dev_matched")]
 )
-def test_logits_and_loss_equal_the_released_code(shared_data, num_classes, group):
-    folder = shared_data / "reference" / "finetuning" / "classification"
-    features = np.load(folder / "features.npz")
-    expected = json.loads((folder / "expected.json").read_text())
+def test_logits_and_loss_equal_the_released_code(finetuning, num_classes, group):
+    folder, expected, features = finetuning("classification")
     task, split = group.split("/")
     names = expected["tasks"][task]["labels"] if num_classes > 1 else None
     model = ks.SpanBertTextClassifier.from_preset(
@@ -75,6 +74,27 @@ def test_logits_and_loss_equal_the_released_code(shared_data, num_classes, group
     assert loss == pytest.approx(evaluated["loss"], abs=1e-4)
     if num_classes > 1:
         np.testing.assert_array_equal(np.argmax(logits, axis=1), evaluated["predictions"])
+
+
+@pytest.mark.once
+def test_rows_equal_the_released_script(finetuning, cased_tokenizer):
+    _, expected, features = finetuning("classification")
+    groups = sorted({name.rsplit("/", 1)[0] for name in features})
+    assert len(groups) == 40
+    for group in groups:
+        task, split, length = group.split("/")
+        rows = expected["tasks"][task]["sets"][split]
+        preprocessor = ks.SpanBertTextClassifierPreprocessor(cased_tokenizer, int(length))
+        texts, pairs = [row["text_a"] for row in rows], [row["text_b"] or "" for row in rows]
+        assert_rows(preprocessor.inputs(texts, pairs), features, f"{group}/")
+
+
+@pytest.mark.once
+def test_blank_second_text_reserves_its_separator():
+    tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"])
+    preprocessor = ks.SpanBertTextClassifierPreprocessor(tokenizer, sequence_length=8)
+    for second, size in [("", 8), (" ", 7)]:
+        assert preprocessor.inputs(["a b c d e f a"], [second])["padding_mask"].sum() == size
 
 
 @pytest.mark.once

@@ -9,12 +9,9 @@ MODEL_TYPES = ["independent", "overlap"]
 
 
 @pytest.fixture(scope="module")
-def preprocessors(reference):
-    tokenizer = ks.SpanBertTokenizer(str(reference.vocabulary))
-    return {
-        name: ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, 128, name)
-        for name in MODEL_TYPES
-    }
+def preprocessors(cased_tokenizer):
+    cls = ks.SpanBertCoreferenceResolverPreprocessor
+    return {name: cls(cased_tokenizer, 128, name) for name in MODEL_TYPES}
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)

@@ -4,6 +4,7 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_answerer import build
 
 import keras_spanbert as ks
 from keras_spanbert.data import squad
@@ -73,12 +74,28 @@ def test_no_answer_is_returned_above_the_threshold(threshold, first, monkeypatch
     assert served["answer"].numpy().tolist() == [first.encode()]
 
 
-def test_decoding_equals_the_released_script(shared_data):
+def test_served_answers_are_cut_by_characters():
+    """The serving function counts characters, not bytes."""
+    model = build(hidden_dim=8)
+    serve, _ = model.serving_function()
+    # With these weights the model answers with any span, so some answers follow the "é"s.
+    contexts = ["é é😀 ann wrote it", "bob é sold é it.", "é", "ann"]
+    served = serve(tf.constant(["who wrote it"] * 4), tf.constant(contexts))
+    served = {name: value.numpy() for name, value in served.items()}
+    for i, context in enumerate(contexts):
+        (best,) = model.answer(["who wrote it"], [context])[0]
+        start, end = served["start"][i], served["end"][i]
+        assert (start, end) == (best["start"], best["end"])
+        assert served["answer"][i].decode() == best["answer"] == context[start:end]
+    assert np.any(served["start"] > 2)
+
+
+def test_decoding_equals_the_released_script(shared_data, cased_tokenizer):
     folder = shared_data / "reference"
     examples = squad.read(folder / "squad" / "dev_subset.json")
     reference = json.loads((folder / "squad" / "dev_predictions.json").read_text("utf-8"))
     preprocessor = ks.SpanBertQuestionAnswererPreprocessor(
-        ks.SpanBertTokenizer(str(folder / "vocab" / "bert_base_cased.txt")),
+        cased_tokenizer,
         **{n: reference[n] for n in ["sequence_length", "doc_stride", "max_question_length"]},
     )
     places = preprocessor.windows(examples.questions, examples.contexts)

@@ -1,7 +1,6 @@
-import json
-
 import numpy as np
 import pytest
+from comparisons import assert_rows
 
 import keras_spanbert as ks
 from keras_spanbert.data import tacred
@@ -35,14 +34,10 @@ def tokens(inputs, row=0):
 
 
 @pytest.fixture(scope="module")
-def reference(shared_data):
-    folder = shared_data / "reference" / "finetuning" / "relation"
+def reference(finetuning, cased_tokenizer):
+    folder, expected, features = finetuning("relation")
     examples = {name: tacred.read(folder / f"{name}.json") for name in ["train", "dev", "test"]}
-    expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-    with np.load(folder / "features.npz") as file:
-        features = {name: file[name] for name in file.files}
-    tokenizer = ks.SpanBertTokenizer(str(shared_data / "reference/vocab/bert_base_cased.txt"))
-    return examples, expected, features, tokenizer
+    return examples, expected, features, cased_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -58,15 +53,7 @@ def test_rows_equal_the_released_script(reference, mode, length):
     group = mode if length == 128 else f"{mode}_{length}"
     splits = ["train", "dev", "test"] if length == 128 else ["dev"]
     for split in splits:
-        inputs = preprocessor.inputs(examples[split])
-        for name, its_name in [
-            ("token_ids", "input_ids"),
-            ("segment_ids", "segment_ids"),
-            ("padding_mask", "input_mask"),
-        ]:
-            assert inputs[name].dtype == np.int32
-            wanted = features[f"{group}/{split}/{its_name}"]
-            np.testing.assert_array_equal(inputs[name], wanted, err_msg=split)
+        assert_rows(preprocessor.inputs(examples[split]), features, f"{group}/{split}/")
 
 
 def test_only_rows_that_would_lose_a_span_differ(reference):

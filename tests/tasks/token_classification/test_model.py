@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 from tiny_tagger import build, examples, train
@@ -17,12 +15,9 @@ def trained():
 
 
 @pytest.fixture(scope="module")
-def reference(shared_data):
+def reference(finetuning):
     """The reference model, features and expected outputs."""
-    folder = shared_data / "reference" / "finetuning" / "token_classification"
-    with np.load(folder / "features.npz") as file:
-        features = dict(file)
-    expected = json.loads((folder / "expected.json").read_text())
+    folder, expected, features = finetuning("token_classification")
     model = ks.SpanBertTokenClassifier.from_preset(str(folder / "model"))
     model.preprocessor = ks.SpanBertTokenClassifierPreprocessor(model.preprocessor.tokenizer, 64)
     return model, features, expected

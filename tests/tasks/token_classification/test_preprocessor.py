@@ -1,10 +1,11 @@
-import json
-
 import numpy as np
 import pytest
 import tensorflow.experimental.numpy as tnp
+from comparisons import assert_rows
+from tiny_tagger import LABELS, build
 
 import keras_spanbert as ks
+from keras_spanbert.tasks.token_classification.preprocessor import spans_to_labels
 from keras_spanbert.text.tokens import doc_spans, is_max_context
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c", "."]
@@ -16,24 +17,13 @@ def preprocessor(length=8, **kwargs):
     )
 
 
-@pytest.fixture(scope="module")
-def reference(shared_data):
-    folder = shared_data / "reference"
-    expected = json.loads((folder / "finetuning/token_classification/expected.json").read_text())
-    tokenizer = ks.SpanBertTokenizer(str(folder / "vocab" / "bert_base_cased.txt"))
-    with np.load(folder / "finetuning/token_classification/features.npz") as file:
-        return expected["sentences"], tokenizer, dict(file)
-
-
-def test_rows_equal_the_reference(reference):
-    sentences, tokenizer, features = reference
-    rows = ks.SpanBertTokenClassifierPreprocessor(tokenizer, 64).inputs(
-        [sentence["words"] for sentence in sentences]
+def test_rows_equal_the_reference(finetuning, cased_tokenizer):
+    _, expected, features = finetuning("token_classification")
+    rows = ks.SpanBertTokenClassifierPreprocessor(cased_tokenizer, 64).inputs(
+        [sentence["words"] for sentence in expected["sentences"]]
     )
-    names = {"token_ids": "input_ids", "padding_mask": "input_mask"}
-    for name, array in rows.items():
-        assert array.dtype == np.int32
-        np.testing.assert_array_equal(array, features[names.get(name, name)], err_msg=name)
+    assert_rows(rows, features)
+    np.testing.assert_array_equal(rows["word_index"], features["word_index"])
 
 
 def test_label_is_on_the_first_token_in_the_best_window():
@@ -96,3 +86,66 @@ def test_default_stride_and_invalid_words():
         preprocessor().inputs(["a b"])
     assert preprocessor(512).doc_stride == 128 and preprocessor(64).doc_stride == 31
     assert preprocessor(3).doc_stride == 1
+
+
+# === Labels of spans ===
+TEXT = "annie met bob,in new york."  # Words: annie met bob , in new york .
+
+
+def tags(spans, labels=LABELS, texts=(TEXT,), places=None):
+    words = build().preprocessor.words(list(texts))
+    found = spans_to_labels(words, list(texts), spans, labels, places)
+    return [labels[i] for i in found]
+
+
+def span(start, end, label="place"):
+    return {"start": start, "end": end, "label": label}
+
+
+def test_spans_become_word_labels():
+    # In any order and with surrounding blanks.
+    spans = [span(16, 25), span(0, 6, "person"), span(10, 13, "person")]
+    expected = ["B-person", "O", "B-person", "O", "O", "B-place", "I-place", "O"]
+    assert tags([spans]) == expected
+    assert tags([[], spans], texts=["", TEXT]) == expected
+
+
+@pytest.mark.parametrize(
+    "labels, expected",
+    [
+        (["O", "I-place"], ["I-place", "I-place", "I-place"]),
+        (["O", *(f"{prefix}-place" for prefix in "BIES")], ["B-place", "I-place", "E-place"]),
+        (["O", *(f"{prefix}-place" for prefix in "BILU")], ["B-place", "I-place", "L-place"]),
+        (["O", "place"], ["place", "place", "place"]),
+    ],
+)
+def test_other_label_schemes(labels, expected):
+    assert tags([[span(14, 25)]], labels)[4:7] == expected
+    for single in {"S-place", "U-place"}.intersection(labels):
+        assert tags([[span(17, 20)]], labels)[5] == single
+
+
+def test_output_of_tag_can_be_scored():
+    model = build()
+    texts = [TEXT, "rome and oslo"]
+    found = model.tag(texts)
+    examples = [{"text": text, "entities": of} for text, of in zip(texts, found)]
+    scores = model.evaluate_entities(examples)
+    assert scores["accuracy"] == 100.0 and scores["total"] == 2
+
+
+def test_error_has_the_file_and_line_of_the_example():
+    spans = [[], [span(0, 5, "person"), span(0, 9)]]
+    examples = [
+        {"text": text, "entities": of, "place": place}
+        for text, of, place in zip(["rome", TEXT], spans, [None, "a.jsonl, line 2"])
+    ]
+    model = build()
+    for method in [model.preprocess, model.evaluate_entities]:
+        with pytest.raises(ValueError, match="no word of another one.* in a.jsonl, line 2$"):
+            method(examples)
+
+
+def test_labels_without_outside_need_a_label_for_each_word():
+    with pytest.raises(ValueError, match="the model has no 'O'"):
+        tags([[span(0, 5, "NN")]], ["NN", "VB"])
