@@ -17,19 +17,18 @@ TESTS = pathlib.Path(__file__).parent
 # cover the same code on each backend: folders, files and patterns. Single tests are marked with
 # `@pytest.mark.once`; marks of a test itself, also `every_backend`, come before these lists.
 ONCE = (
-    "data", "formats", "layers/test_configs.py",
-    "layers/test_next_sentence_pairs.py", "layers/test_span_masking.py",
-    "layers/test_span_masks.py", "metrics",
-    "models/test_length_batches.py", "models/test_preprocessors.py",
-    "models/test_registration.py", "models/test_tokenizer.py", "recipes",
-    "runs/test_plots.py",
-    "tasks/*/test_decoding.py", "tasks/*/test_preprocessor.py", "tasks/coreference/test_page.py",
+    "data", "formats", "layers/test_configs.py", "layers/test_next_sentence_pairs.py",
+    "layers/test_span_masking.py", "layers/test_span_masks.py", "metrics",
+    "models/test_length_batches.py", "models/test_preprocessors.py", "models/test_registration.py",
+    "models/test_tokenizer.py", "recipes", "runs/test_plots.py", "tasks/classification",
+    "tasks/coreference/test_page.py", "tasks/coreference/test_preprocessor.py",
     "tasks/coreference/test_resolve.py", "tasks/coreference/test_splitting.py",
-    "tasks/multiple_choice/test_serving.py", "tasks/relation_extraction/test_serving.py",
-    "tasks/test_datasets.py", "tasks/test_mistakes.py",
-    "tasks/token_classification/test_serving.py", "test_arguments.py", "test_benchmarks_*.py",
-    "test_demo.py", "test_docs.py", "test_files.py", "test_floors.py", "test_optional.py",
-    "test_package.py", "test_runner.py", "test_spacy.py", "test_stores.py", "text",
+    "tasks/multiple_choice", "tasks/pretrain/test_model.py", "tasks/pretrain/test_objectives.py",
+    "tasks/question_answering", "tasks/relation_extraction", "tasks/test_datasets.py",
+    "tasks/test_mistakes.py", "tasks/token_classification", "test_arguments.py",
+    "test_benchmarks_*.py", "test_demo.py", "test_docs.py", "test_files.py", "test_floors.py",
+    "test_optional.py", "test_package.py", "test_runner.py", "test_spacy.py", "test_stores.py",
+    "text",
 )  # fmt: skip
 # Tests that run once use TensorFlow by default, and PyTorch in these files, since it does not trace
 # or compile. These tests check files and messages of short training runs. Other tests train models

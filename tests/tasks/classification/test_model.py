@@ -21,7 +21,6 @@ def trained():
     return model
 
 
-@pytest.mark.once
 @pytest.mark.usefixtures("untraced")
 def test_class_weight_by_name_equals_sample_weight():
     texts, labels = rows(12)
@@ -50,6 +49,7 @@ def test_class_weight_by_name_equals_sample_weight():
         build(num_classes=1).fit(texts, [0.0] * 12, class_weight={0: 2.0})
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize(
     "num_classes, group", [(1, "sts-b/dev"), (2, "mrpc/dev"), (3, "mnli/dev_matched")]
 )
@@ -76,7 +76,6 @@ def test_logits_and_loss_equal_the_released_code(finetuning, num_classes, group)
         np.testing.assert_array_equal(np.argmax(logits, axis=1), evaluated["predictions"])
 
 
-@pytest.mark.once
 def test_rows_equal_the_released_script(finetuning, cased_tokenizer):
     _, expected, features = finetuning("classification")
     groups = sorted({name.rsplit("/", 1)[0] for name in features})
@@ -89,7 +88,6 @@ def test_rows_equal_the_released_script(finetuning, cased_tokenizer):
         assert_rows(preprocessor.inputs(texts, pairs), features, f"{group}/")
 
 
-@pytest.mark.once
 def test_blank_second_text_reserves_its_separator():
     tokenizer = ks.SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"])
     preprocessor = ks.SpanBertTextClassifierPreprocessor(tokenizer, sequence_length=8)
@@ -97,7 +95,6 @@ def test_blank_second_text_reserves_its_separator():
         assert preprocessor.inputs(["a b c d e f a"], [second])["padding_mask"].sum() == size
 
 
-@pytest.mark.once
 def test_fit_learns_classes(trained):
     texts, labels = rows(40, seed=1)
     found = trained.classify(texts)
@@ -108,7 +105,6 @@ def test_fit_learns_classes(trained):
         assert list(answer["scores"]) == ["bad", "good"]
 
 
-@pytest.mark.once
 def test_scores_of_predictions(trained):
     texts, labels = rows(20)
     labels[0] = "good" if labels[0] == "bad" else "bad"
@@ -133,7 +129,6 @@ def test_scores_of_predictions(trained):
         trained.evaluate_texts(given, "rte")
 
 
-@pytest.mark.once
 def test_benchmark_scores_use_class_names_and_their_mean():
     model = build(class_names=["not_entailment", "entailment"])  # Differs from the order of GLUE.
     texts, labels = rows(10)
@@ -155,7 +150,6 @@ def test_benchmark_scores_use_class_names_and_their_mean():
         model.evaluate_texts(given, "mrpc", selection_metric="accuracy")
 
 
-@pytest.mark.once
 @pytest.mark.usefixtures("untraced")
 def test_regression_gives_numbers():
     model = build(num_classes=1)
@@ -183,7 +177,6 @@ def test_regression_gives_numbers():
         model.evaluate_texts(given, "sst-2")
 
 
-@pytest.mark.once
 def test_one_pair_is_classified_as_in_a_list(trained):
     pairs = [["w1 w5", "w2 w4"], ["w3 w6", "w1 w1"]]
     expected = trained.classify([a for a, _ in pairs], [b for _, b in pairs])
@@ -193,13 +186,11 @@ def test_one_pair_is_classified_as_in_a_list(trained):
     assert trained.classify(pairs[0][0])["scores"] != pytest.approx(expected[0]["scores"], abs=1e-5)
 
 
-@pytest.mark.once
 def test_names_of_a_checkpoint_are_in_the_order_of_their_numbers():
     assert names_in({"num_labels": 2, "id2label": {"1": "b", 0: "a"}}) == ["a", "b"]
     assert names_in({"num_labels": 2, "id2label": {"1": "b", "2": "c"}}) is None
 
 
-@pytest.mark.once
 def test_numbers_in_another_order_are_other_labels(tmp_path, caplog):
     """Label names of numbers alone can be replaced, but not exchanged."""
     build(class_names=["0", "1"]).save_to_preset(tmp_path)
@@ -213,7 +204,6 @@ def test_numbers_in_another_order_are_other_labels(tmp_path, caplog):
         assert "The classifier of the new SpanBertTextClassifier starts from random" in caplog.text
 
 
-@pytest.mark.once
 def test_name_of_a_regression_is_kept_in_files_only(tmp_path):
     """`transformers` names the number of a regression, and so did earlier presets."""
     model = build(num_classes=1)

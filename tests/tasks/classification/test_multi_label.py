@@ -21,7 +21,6 @@ def trained():
     return model
 
 
-@pytest.mark.once
 def test_fit_learns_labels(trained):
     texts, labels = rows(40, seed=1)
     found = trained.classify(texts)
@@ -36,6 +35,7 @@ def test_fit_learns_labels(trained):
     assert trained.classify(texts[0])["labels"] == found[0]["labels"]
 
 
+@pytest.mark.every_backend
 def test_class_needs_a_probability_of_a_half():
     accuracy = keras.saving.get_registered_object("keras_spanbert>binary_accuracy")
     labels, logits = np.array([[1, 0, 1], [1, 1, 1]]), np.array([[0.1, -0.1, 0.0], [9, 0.4, -9]])
@@ -43,7 +43,6 @@ def test_class_needs_a_probability_of_a_half():
     np.testing.assert_allclose(found, [1.0, 2 / 3], rtol=1e-6)
 
 
-@pytest.mark.once
 def test_invalid_weights_are_refused(trained):
     x, y, weights = ["w1", "w2"], multi_hot([["w1"], []]), np.ones((2, 13))
     with pytest.raises(ValueError, match=r"number for each row.* shape \(2, 13\) for 2 rows"):
@@ -57,7 +56,6 @@ def test_invalid_weights_are_refused(trained):
         trained.fit(x, y, class_weight={1: 2.0})
 
 
-@pytest.mark.once
 def test_scores_of_decisions(trained):
     texts, labels = rows(30, seed=4)
     labels[0] = ["w5", "w6"] if labels[0] != ["w5", "w6"] else []
@@ -81,7 +79,6 @@ def test_scores_of_decisions(trained):
         build(["0", "1"]).evaluate_texts(given, "sst-2")
 
 
-@pytest.mark.once
 def test_other_classifier_type_is_initialized(trained, tmp_path, caplog):
     def load(name="preset", **arguments):
         return ks.SpanBertTextClassifier.from_preset(tmp_path / name, **arguments)
@@ -98,7 +95,6 @@ def test_other_classifier_type_is_initialized(trained, tmp_path, caplog):
     assert several.multi_label and several.untrained_heads() == ["classifier"]
 
 
-@pytest.mark.once
 def test_single_class_is_not_regression():
     model = build(["spam"])
     assert not model.is_regression

@@ -32,7 +32,6 @@ def questions(finetuning):
     return prompts, [e["endings"] for e in examples], [e["label"] for e in examples]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("length", [80, 32])
 def test_rows_equal_the_reference(finetuning, questions, cased_tokenizer, length):
     prompts, choices, _ = questions
@@ -42,6 +41,7 @@ def test_rows_equal_the_reference(finetuning, questions, cased_tokenizer, length
     np.testing.assert_array_equal(inputs["choice_mask"], np.ones((20, 4)))
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("length", [pytest.param(80, marks=pytest.mark.torch_first), 32])
 def test_logits_and_loss_equal_the_reference(finetuning, reference, length):
     losses = {80: 1.33524751663208, 32: 1.3553178310394287}  # From expected.json.
@@ -69,7 +69,6 @@ def test_answers_equal_the_reference(finetuning, questions, reference):
     assert scores == {"accuracy": pytest.approx(30.0), "total": 20}
 
 
-@pytest.mark.once
 def test_padding_choices_change_nothing(trained):
     rows = [row for row in examples(9, seed=2) if len(row["choices"]) == 3][:2]
     alone = trained.preprocess(rows)[0]
@@ -88,7 +87,6 @@ def test_padding_choices_change_nothing(trained):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@pytest.mark.once
 def test_single_prompts_contexts_and_arrays(trained):
     row = examples(1, seed=4)[0]
     one = trained.choose(row["prompt"], row["choices"])
@@ -104,6 +102,7 @@ def test_single_prompts_contexts_and_arrays(trained):
     np.testing.assert_allclose(answers[1]["scores"], [0.25] * 4, atol=1e-6)
 
 
+@pytest.mark.every_backend
 def test_logits_are_float32_in_mixed_precision():
     model = build(dtype="mixed_bfloat16")
     x = model.preprocess(examples(8))[0]
@@ -117,7 +116,6 @@ def preprocessor(sequence_length=8):
     return ks.SpanBertMultipleChoicePreprocessor(ks.SpanBertTokenizer(VOCABULARY), sequence_length)
 
 
-@pytest.mark.once
 def test_empty_choices_in_lists_and_arrays():
     by_list = preprocessor().inputs(["a"], [["", "b", "c"]])
     assert by_list["token_ids"][0, 0].tolist() == [2, 5, 3, 0, 0, 0, 0, 0]  # [CLS] a [SEP]
@@ -130,7 +128,6 @@ def test_empty_choices_in_lists_and_arrays():
     assert not by_array["padding_mask"][0, 0].any()
 
 
-@pytest.mark.once
 def test_very_long_and_blank_texts():
     long = "a b c d e " * 10_000
     inputs = preprocessor(512).inputs([long, "a"], [[long, " "], ["\u200b", "b"]])

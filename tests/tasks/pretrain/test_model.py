@@ -17,7 +17,6 @@ def arrays(model):
     return tiny_pretrainer.arrays(model, texts())
 
 
-@pytest.mark.once
 def test_preprocessor_packs_and_masks():
     x, y, sample_weight = arrays(build(L))
     assert (x["token_ids"][:, 0] == 2).all() and (x["token_ids"][:, 13] == 3).all()
@@ -28,6 +27,7 @@ def test_preprocessor_packs_and_masks():
     assert (sample_weight["sbo"] <= sample_weight["mlm"]).all()
 
 
+@pytest.mark.every_backend
 @pytest.mark.usefixtures("untraced")
 def test_batch_without_masks_has_no_nan():
     model = build(L)
@@ -39,7 +39,6 @@ def test_batch_without_masks_has_no_nan():
     assert all(np.isfinite(w).all() for w in model.get_weights())
 
 
-@pytest.mark.once
 def test_unigram_biases_start_at_the_unigram_entropy():
     model = build(L)
     x, y, sample_weight = arrays(model)
@@ -54,7 +53,6 @@ def test_unigram_biases_start_at_the_unigram_entropy():
         assert abs(entropy - np.log(V)) > 0.05
 
 
-@pytest.mark.once("torch")
 def test_masks_are_new_after_the_model_is_compiled_again():
     model = build(L)
     losses = []
@@ -64,7 +62,6 @@ def test_masks_are_new_after_the_model_is_compiled_again():
     assert len(set(losses)) == 4
 
 
-@pytest.mark.once("torch")
 def test_fit_on_full_blocks_needs_no_mask(tmp_path):
     (tmp_path / "a.txt").write_text(" ".join(texts(60)))
     weights = build(L).get_weights()
@@ -123,7 +120,6 @@ def test_fill_scores_candidates_with_both_heads():
     assert by_sbo["score"] == by_sbo["sbo"]
 
 
-@pytest.mark.once
 def test_random_fillings_give_a_warning(caplog):
     model = build(L)
     model.set_output_biases(np.zeros(V))
@@ -131,7 +127,6 @@ def test_random_fillings_give_a_warning(caplog):
     assert "has not been trained: the output of its mlm_head and sbo_head is random" in caplog.text
 
 
-@pytest.mark.once
 def test_fill_ranks_whole_blanks_and_score_equals_it():
     blank = build(L).fill("the [MASK] [MASK] of it", top_k=50)[0]
     scores = [c["score"] for c in blank]
@@ -152,7 +147,6 @@ def test_fill_ranks_whole_blanks_and_score_equals_it():
     assert alone[0]["mlm"] == pytest.approx(scored[1][0]["mlm"], abs=1e-5)
 
 
-@pytest.mark.once
 def test_tokens_of_a_blank_after_the_longest_span_have_no_sbo_score():
     model = build(L, max_span_tokens=2)
     fillings = ["with as that", "with as by", "with that by"]
@@ -162,7 +156,6 @@ def test_tokens_of_a_blank_after_the_longest_span_have_no_sbo_score():
     assert abs(first - other_second) > 1e-3
 
 
-@pytest.mark.once
 def test_preprocessor_that_does_not_fit_is_named():
     model = build(L)
     tokenizer = model.preprocessor.tokenizer
@@ -174,6 +167,7 @@ def test_preprocessor_that_does_not_fit_is_named():
         ks.SpanBertPretrainer(backbone, model.preprocessor)
 
 
+@pytest.mark.every_backend
 def test_script_gives_the_same_losses_on_every_backend():
     vocabulary = VOCABULARY[:21]
     rng = np.random.default_rng(0)
@@ -192,6 +186,7 @@ def test_script_gives_the_same_losses_on_every_backend():
     np.testing.assert_allclose(history["loss"], [6.0842066, 6.0969267], atol=1e-3)
 
 
+@pytest.mark.every_backend
 @pytest.mark.long
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="specific to PyTorch")
 def test_script_can_import_tensorflow_first():
@@ -202,7 +197,6 @@ def test_script_can_import_tensorflow_first():
     assert int(run_python("-c", code)[0]) > 0
 
 
-@pytest.mark.once
 def test_each_head_starts_at_its_own_neighbor():
     backbone = ks.SpanBertBackbone(
         50, 2, 2, 128, 64, dropout=0.0, max_sequence_length=L, initializer_range=0.05

@@ -53,7 +53,6 @@ def test_objectives_determine_inputs_outputs_and_layers(name):
     assert x["segment_ids"].any() == ("nsp" in names)
 
 
-@pytest.mark.once
 def test_masks_of_pairs_are_seeded():
     model = build("mlm,sbo,nsp")
     x, y, sample_weight = arrays(model)
@@ -80,6 +79,7 @@ def test_masks_of_pairs_are_seeded():
     assert (fresh[0] != fresh[1]).any()
 
 
+@pytest.mark.every_backend
 @pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize(
     "name, factors", [("mlm,sbo", {"sbo_weight": 0.5}), ("mlm,nsp", {"nsp_weight": 0.3})]
@@ -125,7 +125,6 @@ class OwnPretrainer(ks.SpanBertPretrainer):
     pass
 
 
-@pytest.mark.once
 def test_a_subclass_knows_that_a_new_head_is_untrained(tmp_path):
     build("mlm,sbo").save_to_preset(tmp_path)
     own = OwnPretrainer.from_preset(tmp_path, next_sentence=True)
@@ -134,7 +133,6 @@ def test_a_subclass_knows_that_a_new_head_is_untrained(tmp_path):
     )
 
 
-@pytest.mark.once
 def test_other_objectives_initialize_missing_heads_and_log_it(tmp_path, caplog):
     model = build("mlm,sbo")
     model.save_to_preset(tmp_path)
@@ -155,7 +153,6 @@ def test_other_objectives_initialize_missing_heads_and_log_it(tmp_path, caplog):
     np.testing.assert_array_equal(predict(same, x)["sbo"], predict(model, x)["sbo"])
 
 
-@pytest.mark.once
 def test_fill_without_sbo_head_uses_mlm():
     model = build("mlm,nsp")
     filled = model.fill("the [MASK] of", top_k=3)[0]
@@ -165,7 +162,6 @@ def test_fill_without_sbo_head_uses_mlm():
         model.fill("the [MASK] of", score="sbo")
 
 
-@pytest.mark.once
 def test_cost_depends_on_the_objectives():
     of = {name: build(name).head_flops(7) for name in CHOICES}
     assert of["mlm"] == 7 * (2 * H * H + 2 * H * V)
@@ -174,7 +170,6 @@ def test_cost_depends_on_the_objectives():
     assert of["mlm,sbo,nsp"] == of["mlm,sbo"] + of["mlm,nsp"] - of["mlm"]
 
 
-@pytest.mark.once
 @pytest.mark.usefixtures("untraced")
 def test_invalid_objectives_are_refused():
     model = build("mlm,nsp")
@@ -195,7 +190,6 @@ def unigram_batch(mlm_ids, mlm_weights, sbo_ids, sbo_weights):
     return None, y, {"mlm": np.array([mlm_weights]), "sbo": np.array([sbo_weights])}
 
 
-@pytest.mark.once
 def test_unigram_entropies_by_hand():
     # A quarter is added to each: 13/28, 9/28, 5/28, 1/28.
     counts = np.array([3, 2, 1, 0])
@@ -210,7 +204,6 @@ def test_unigram_entropies_by_hand():
     }
 
 
-@pytest.mark.once
 def test_baseline_without_targets_and_of_pairs():
     # Short held-out blocks may have no span with both neighbours.
     dataset = [unigram_batch([0, 1], [1.0, 1.0], [0, 0], [0.0, 0.0])]

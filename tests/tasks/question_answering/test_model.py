@@ -44,7 +44,6 @@ def test_evaluate_on_strings_equals_windows(trained):
     assert by_strings["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-@pytest.mark.once
 def test_single_loss_works_with_default_weights():
     model = build()
     questions, contexts, answers = examples(4)
@@ -55,7 +54,6 @@ def test_single_loss_works_with_default_weights():
         assert history.history["start_accuracy"]
 
 
-@pytest.mark.once
 def test_null_threshold_is_saved_in_the_preset(tmp_path):
     model = build(null_threshold=-100.0)
     assert model.answer("who sold it", "ann sold it")[0]["answer"] == ""
@@ -66,7 +64,6 @@ def test_null_threshold_is_saved_in_the_preset(tmp_path):
     assert again.answer("who sold it", "ann sold it", null_threshold=100.0)[0]["answer"] != ""
 
 
-@pytest.mark.once
 def test_more_than_20_answers_are_returned():
     model = build()
     few = model.answer("who wrote it", "ann wrote it and bob sold it.", top_k=20)
@@ -77,7 +74,6 @@ def test_more_than_20_answers_are_returned():
     assert sum(found["score"] for found in many) == pytest.approx(1.0)
 
 
-@pytest.mark.once
 def test_scores_by_character():
     model = build()
     context = "東京都庁舎"
@@ -90,7 +86,6 @@ def test_scores_by_character():
     assert f1 == pytest.approx(100 * 2 * shared / (shared + 5))
 
 
-@pytest.mark.once
 def test_blank_question_or_context_has_no_answer():
     model = build()
     answers = model.answer(["who", ""], [" ", "ann"])

@@ -30,6 +30,7 @@ def reference(finetuning):
 OTHERS = ["text", "text_ner", "ner_text", "ner_32", "text_48"]
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize(
     "mode", ["ner", *(pytest.param(mode, marks=pytest.mark.torch_first) for mode in OTHERS)]
 )
@@ -56,7 +57,6 @@ def test_logits_losses_and_scores_equal_the_released_code(reference, mode):
         assert found == wanted["predictions"]
 
 
-@pytest.mark.once
 def test_fit_assigns_symbols_to_types():
     model = build("ner")
     assert model.preprocessor.types() == {}
@@ -67,7 +67,6 @@ def test_fit_assigns_symbols_to_types():
     assert model.preprocessor.symbols["SUBJ=PERSON"] == "[unused5]"
 
 
-@pytest.mark.once
 def test_extract_gives_the_most_likely_relation(trained):
     given = examples(32, seed=4)
     x, y = columns(given)
@@ -78,7 +77,6 @@ def test_extract_gives_the_most_likely_relation(trained):
     np.testing.assert_allclose([a["score"] for a in found], scores.max(axis=1), rtol=1e-4)
 
 
-@pytest.mark.once
 def test_conversion_distinguishes_relations_from_text_classes(trained, tmp_path, shared_data):
     trained.save_to_preset(tmp_path / "preset")
     for source, destination in [("preset", "huggingface"), ("huggingface", "again")]:
@@ -97,7 +95,6 @@ def test_conversion_distinguishes_relations_from_text_classes(trained, tmp_path,
     assert task["class_name"] == "SpanBertTextClassifier"
 
 
-@pytest.mark.once
 def test_unused_tokens_are_added_to_the_vocabulary_of_a_preset(tmp_path, caplog):
     vocabulary = [token for token in VOCABULARY if "unused" not in token]
     size = len(vocabulary)

@@ -23,6 +23,7 @@ def reference(finetuning):
     return model, features, expected
 
 
+@pytest.mark.every_backend
 def test_logits_and_loss_equal_the_reference(reference):
     model, features, expected = reference
     assert model.labels == expected["labels"]
@@ -37,7 +38,6 @@ def test_logits_and_loss_equal_the_reference(reference):
     assert loss == pytest.approx(expected["loss"], abs=1e-4)
 
 
-@pytest.mark.once
 def test_word_labels_equal_the_reference(reference):
     model, features, expected = reference
     sentences = [
@@ -53,7 +53,6 @@ def test_word_labels_equal_the_reference(reference):
     assert len(rows) > 5
 
 
-@pytest.mark.once
 def test_fit_learns_to_find_entities(trained):
     sentences = examples(100, seed=1)
     scores = trained.evaluate_entities(sentences)
@@ -68,7 +67,6 @@ def test_fit_learns_to_find_entities(trained):
     assert trained.evaluate_entities(sentences, strict=True) == scores
 
 
-@pytest.mark.once
 def test_entities_are_exact_slices_of_short_and_long_texts(trained):
     text = "annie met  bob,in new york."
     found = trained.tag(text)
@@ -86,7 +84,6 @@ def test_entities_are_exact_slices_of_short_and_long_texts(trained):
     assert [(x["text"], x["start"]) for x in by_text] == [("new york", 600), ("bob", 1209)]
 
 
-@pytest.mark.once
 def test_entities_of_words_count_words_and_words_without_tokens_are_outside(trained):
     found = trained.tag([["annie", "met", "new", "york"], []])
     assert [{**x, "score": 0} for x in found[0]] == [
@@ -99,7 +96,6 @@ def test_entities_of_words_count_words_and_words_without_tokens_are_outside(trai
     assert tags[5] in ("O", "B-place", "B-person")
 
 
-@pytest.mark.once
 def test_labels_in_bilou_give_whole_entities(tmp_path):
     labels = ["O", *(f"{p}-{kind}" for kind in ["person", "place"] for p in "BILU")]
     model = with_large_weights(build(labels=labels))
@@ -119,12 +115,10 @@ def test_labels_in_bilou_give_whole_entities(tmp_path):
         assert scores["f1"] == scores["accuracy"] == 100.0
 
 
-@pytest.mark.once
 def test_runs_show_the_f1_of_entities(trained):
     assert trained.describe({"loss": 1.0, "f1": 50.0, "accuracy": 90.0}) == "loss 1.000  F1 50.00"
 
 
-@pytest.mark.once
 def test_weights_of_classes_are_refused(trained):
     with pytest.raises(ValueError, match="must be None for this .* Use `sample_weight`"):
         trained.fit([["bob", "met"]], [["O", "O"]], class_weight={0: 2.0})
