@@ -43,8 +43,8 @@ ON_TORCH = (
     "runs/test_training_checkpoint.py", "tasks/*/test_model.py",
     "tasks/classification/test_multi_label.py", "tasks/coreference/test_checkpoint.py",
     "tasks/coreference/test_resolve.py", "tasks/test_datasets.py", "tasks/test_mistakes.py",
-    "tasks/test_models.py", "test_arguments.py", "test_docs.py", "test_failed_saves.py",
-    "test_quantization.py", "test_spacy.py", "test_stores.py",
+    "tasks/test_models.py", "test_arguments.py", "test_benchmarks_*.py", "test_docs.py",
+    "test_failed_saves.py", "test_quantization.py", "test_spacy.py", "test_stores.py",
 )  # fmt: skip
 # Tests that run on PyTorch by default, and on the other backends with `--long`: other tests run the
 # same code on each backend. Single tests are marked with `@pytest.mark.torch_first`.

@@ -37,10 +37,10 @@ class Task:
     noun: str = "row"
 
 
-def padded(rows):
-    """Converts lists of strings to an array padded with `""`."""
+def padded(rows, padding=""):
+    """Converts lists of different lengths to a padded array."""
     longest = max(map(len, rows))
-    return np.array([[*row, *[""] * (longest - len(row))] for row in rows])
+    return np.array([[*row, *[padding] * (longest - len(row))] for row in rows])
 
 
 def as_arrays(columns):

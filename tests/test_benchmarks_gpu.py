@@ -20,7 +20,6 @@ def scripts(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(PROGRAM.parent), *sys.path])
 
 
-@pytest.mark.once("torch")
 def test_batches_and_the_peer_accept_what_a_gpu_gives(monkeypatch):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
@@ -56,7 +55,6 @@ def test_batches_and_the_peer_accept_what_a_gpu_gives(monkeypatch):
     assert np.isfinite(float(training_step.pytorch_step(case)()))
 
 
-@pytest.mark.once("torch")
 @pytest.mark.long
 @pytest.mark.parametrize("library", ["transformers", "keras_hub/torch"])
 def test_parts_run_on_a_cpu(library):
@@ -65,7 +63,6 @@ def test_parts_run_on_a_cpu(library):
     assert " ms " in out.splitlines()[2]
 
 
-@pytest.mark.once("torch")
 @pytest.mark.long
 def test_both_mechanisms_are_measured_without_tensorflow(tmp_path):
     # Imported by every Python process at startup.
@@ -113,7 +110,6 @@ backend_config={"known_trip_count":{"n":"5"}}
 """
 
 
-@pytest.mark.once("torch")
 def test_cycles_of_a_tpu(capsys):
     import gpu
 
@@ -128,7 +124,6 @@ def test_cycles_of_a_tpu(capsys):
     assert capsys.readouterr().out.splitlines()[0] == "1,085 cycles, without 1 x sum"
 
 
-@pytest.mark.once("torch")
 @pytest.mark.long
 @pytest.mark.parametrize("library", ["jax", "keras_hub/jax"])
 def test_a_tpu_multiplies_no_faster_than_its_peak(library):

@@ -4,12 +4,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from task_rows import padded
 
 import keras_spanbert as ks
 
 WORDS = "ann bob wrote it who é 日 a b c ##x ( ) . ,".split()
 VOCABULARY = ["[PAD]", *(f"[unused{i}]" for i in range(1, 9)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY += WORDS
+TOKENIZER = ks.SpanBertTokenizer(VOCABULARY)
 L = 11
 # Empty, blank, too long and unusual texts.
 TEXTS = [
@@ -45,11 +47,6 @@ def tensors(value):
     if isinstance(value, dict):
         return {name: tensors(column) for name, column in value.items()}
     return tf.ragged.constant(value) if isinstance(value[0], list) else tf.constant(value)
-
-
-def padded(rows, padding=""):
-    longest = max(map(len, rows))
-    return np.array([[*row, *[padding] * (longest - len(row))] for row in rows])
 
 
 TEXT = ks.SpanBertTextClassifierPreprocessor
@@ -105,7 +102,7 @@ CASES = {
 
 def build(case):
     cls, arguments, x, y = CASES[case]
-    preprocessor = cls(ks.SpanBertTokenizer(VOCABULARY), L, **arguments)
+    preprocessor = cls(TOKENIZER, L, **arguments)
     weights = [1.0, 0.5, 2.0, 0.0, 1.0, 3.0]
     given = [(x,), (x, y), (x, y, weights)]
     return preprocessor, given[:1] if y is None else given
@@ -149,8 +146,8 @@ def test_results_in_tf_data_equal_eager_results(case):
 
 
 def test_masks_in_tf_data_equal_eager_masks():
-    cls, tokenizer = ks.SpanBertPretrainerPreprocessor, ks.SpanBertTokenizer(VOCABULARY)
-    preprocessor = cls(tokenizer, L, max_predictions=4)
+    cls = ks.SpanBertPretrainerPreprocessor
+    preprocessor = cls(TOKENIZER, L, max_predictions=4)
     for length in [L, 17]:
         preprocessor.sequence_length = length
         expected = preprocessor(TEXTS, seed=3)
@@ -182,6 +179,41 @@ def test_mapped_dataset_keeps_its_labels():
     preprocessor.label_names = preprocessor.label_names[::-1]
     with pytest.raises(tf.errors.InvalidArgumentError, match="Map it again"):
         next(iter(mapped))
+
+
+def relations_of(texts):
+    spans = {"subj_start": 0, "subj_end": 0, "obj_start": 1, "obj_end": 1}
+    types = {"subj_type": None, "obj_type": None, "relation": None}
+    preprocessor = RELATIONS(TOKENIZER, L, mode="text", symbols=SYMBOLS)
+    return preprocessor([{"token": text.split(), **spans, **types} for text in texts])
+
+
+@pytest.mark.parametrize(
+    ("make_rows", "num_others"),  # The number of other tokens in a row.
+    [
+        (lambda texts: TEXT(TOKENIZER, L).inputs(["a"] * len(texts), texts), 4),
+        (lambda texts: CHOICE(TOKENIZER, L).inputs(["a"], [texts]), 4),
+        (lambda texts: WORD(TOKENIZER, L).inputs([text.split() for text in texts]), 2),
+        (relations_of, 6),
+    ],
+)
+def test_cut_rows_are_counted(make_rows, num_others, caplog):
+    most = L - num_others
+    make_rows(["b " * size for size in [2, most, most - 1, most]])
+    assert not caplog.messages
+    make_rows(["b " * size for size in [most + 1, 2, most, most + 7]])
+    rule = "`sequence_length` (--sequence_length) changes this"
+    assert caplog.messages == [f"Rows longer than 11 tokens were cut: 2 of 4. {rule}"]
+
+
+def test_cut_rows_are_logged_once_for_each_number_of_rows(caplog):
+    preprocessor = TEXT(TOKENIZER, L)
+    for _ in range(2):
+        preprocessor(["b " * 10] * 1000 + ["b"] * 500)
+        preprocessor(["b " * 10, "b"])
+        preprocessor(["b " * 10] * 2)
+    logged = [message.split(": ")[1].partition(". ")[0] for message in caplog.messages]
+    assert logged == ["1,000 of 1,500", "1 of 2"]
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

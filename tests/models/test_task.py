@@ -1,13 +1,17 @@
 """Behaviour shared by the models of all tasks."""
 
+import grain
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_tasks
 from comparisons import assert_close
 from tiny_pretrainer import arrays, build, texts
+from torch.utils.data import DataLoader
 
-import keras_spanbert as ks
+from keras_spanbert.data.batches import Batches
+from keras_spanbert.models.fit_strings import kind_of, unpack
 
 
 @pytest.mark.parametrize("how", ["built", "loaded"])
@@ -41,11 +45,33 @@ def test_presets_are_loaded_with_other_dropout_rates(name, tmp_path):
     assert rates == (task.backbone.dropout, 0.3)
 
 
-@pytest.mark.once
-def test_one_device_saves_the_model_itself():
-    with ks.distribution.Distribution().local(model := object()) as local:
-        assert local is model
-
-
 def test_heads_that_are_not_trained_stay_so_with_other_dropout_rates():
     assert build().with_dropout(0.3).untrained_heads() == build().untrained_heads() != []
+
+
+@pytest.mark.once
+def test_list_of_dicts_is_rows_if_they_share_a_key():
+    x, y = {"question": ["a", "b"]}, {"text": ["c", "d"]}
+    assert unpack((x, y)) == (x, y, None)
+    for pair in [[x, y], [{"token_ids": 1}, {"start": 2}]]:
+        with pytest.raises(ValueError, match=r"`\(x, y\)` must be a tuple.* Received: \[\{"):
+            unpack(pair)
+    rows = [{"left": "a", "right": "b"}, {"left": "c"}]
+    assert unpack(rows) == (rows, None, None)
+    assert unpack(rows[:1]) == (rows[:1], None, None)
+    assert unpack([{"token_ids": 1}]) == ({"token_ids": 1}, None, None)
+
+
+@pytest.mark.once
+def test_kinds_of_data():
+    arrays, rows = {"token_ids": np.ones((2, 3))}, [{"left": "a"}]
+    dataset = tf.data.Dataset.from_tensor_slices(["a", "b"])
+    kinds = {
+        "arrays": [arrays, (arrays, [0, 1]), (arrays,)],
+        "rows": ["a", ["a"], ("a", "b"), rows, {"left": ["a"]}, [arrays], None, 3, ()],
+        "dataset": [dataset],
+        "py_dataset": [Batches((np.ones(3),), 2, 1)],
+        "stream": [DataLoader(["a"]), iter(["a"]), (x for x in "ab"), grain.MapDataset.source("a")],
+    }
+    for kind, values in kinds.items():
+        assert [kind_of(value) for value in values] == [kind] * len(values)

@@ -27,6 +27,8 @@ from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.recipe import find_recipe
 from keras_spanbert.tasks import model_class
 
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c".split()
+
 
 def recorder(task, method, result):
     """Returns an object with a method of a task's model, and a dict that gets its arguments."""
@@ -245,7 +247,7 @@ def test_prepared_corpus_has_the_values_of_the_flags(tmp_path):
     for i in range(8):
         (tmp_path / f"{i}.txt").write_text("a " * 20)
     vocabulary = tmp_path / "vocab"
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    vocabulary.write_text("\n".join(VOCABULARY))
     output = tmp_path / "out"
     # Each document has blocks of 14 and 6 tokens.
     run_in_process(
@@ -262,10 +264,10 @@ def test_prepared_corpus_has_the_values_of_the_flags(tmp_path):
 
 def test_new_model_has_the_values_of_the_flags(flags):
     flags(size="tiny", dropout=0.2, attention_dropout=0.3, sequence_length=12, rematerialize=True)
-    model = pretrain._build_model(None, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    model = pretrain._build_model(None, VOCABULARY)
     config = model.backbone.get_config()
     expected = {"dropout": 0.2, "attention_dropout": 0.3, "rematerialize": True}
-    expected |= {"vocabulary_size": 6, "max_sequence_length": 12, "num_layers": 2}
+    expected |= {"vocabulary_size": 8, "max_sequence_length": 12, "num_layers": 2}
     # 0.02, the value for 768 units, times the square root of 768 / 128.
     expected |= {"initializer_range": 0.049}
     assert {name: config[name] for name in expected} == expected
@@ -280,3 +282,51 @@ def test_questions_are_answered_with_the_values_of_the_flags(flags, tmp_path):
     expected = {"top_k": 20, "max_answer_length": 7, "batch_size": 3}
     assert {name: found[name] for name in expected} == expected
     assert files.read_json(tmp_path / "a.json") == {"1": "b"}
+
+
+@pytest.fixture
+def make():
+    """Function that makes a model with such arguments, and its preprocessor."""
+
+    def make(**arguments):
+        backbone = ks.SpanBertBackbone(len(VOCABULARY), 1, 1, 4, 4, max_sequence_length=8)
+        model = ks.SpanBertPretrainer(backbone, **arguments)
+        return model, pretrain.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), model)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("given", "slots"),
+    [
+        ({"sequence_length": 512}, 80),  # Padded from 77.
+        ({"sequence_length": 384}, 58),  # 64 would be 10% more.
+        ({"sequence_length": 32}, 5),
+        ({"sequence_length": 32, "pad_predictions_to": 4}, 8),
+        ({"sequence_length": 512, "pad_predictions_to": 1}, 77),
+    ],
+)
+def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, make, given, slots):
+    flags(**given)
+    _, preprocessor = make()
+    length = given["sequence_length"]
+    assert preprocessor.masking.num_predictions(length) == slots
+    assert slots % FLAGS.pad_predictions_to == 0  # As written to `run.json`.
+
+
+def test_preprocessor_has_the_values_of_the_flags(flags, make):
+    values = {"sequence_length": 16, "mask_rate": 0.25, "seed": 7, "num_mask_copies": 3}
+    values |= {"geometric_p": 0.5, "max_span_words": 4}
+    flags(**values, pad_predictions_to=4, masking_scheme="whole_word", mask_replacement="token")
+    config = make(max_span_tokens=9)[1].get_config()
+    expected = {**values, "pad_predictions_to": 4, "max_span_tokens": 9}
+    expected |= {"scheme": "whole_word", "replacement": "token"}
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_model_has_the_weights_of_the_flags(flags, make):
+    flags(objectives="mlm,sbo,nsp", sbo_weight=0.5, nsp_weight=0.25, batch_size=2)
+    flags(sequence_length=8)
+    model, preprocessor = make(next_sentence=True)
+    assert preprocessor.span_boundary and preprocessor.next_sentence
+    assert (model.sbo_weight, model.nsp_weight) == (0.5, 0.25)

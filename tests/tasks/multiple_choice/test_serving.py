@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from task_rows import padded
 from tiny_chooser import build, examples
 from tiny_tasks import with_large_weights
 
@@ -21,11 +22,6 @@ def signatures(model, tmp_path_factory):
     return tf.saved_model.load(str(path)).signatures
 
 
-def padded(choices):
-    size = max(map(len, choices))
-    return tf.constant([[*row, *[""] * (size - len(row))] for row in choices])
-
-
 def check(answers, outputs):
     choices, scores = outputs["choice"].numpy(), outputs["scores"].numpy()
     assert choices.dtype == np.int32 and scores.dtype == np.float32
@@ -40,7 +36,9 @@ def check(answers, outputs):
 def test_answers_equal_choose(model, signatures):
     rows = examples(50, seed=6)
     prompts, choices = ([row[name] for row in rows] for name in ["prompt", "choices"])
-    outputs = signatures["serving_default"](prompt=tf.constant(prompts), choices=padded(choices))
+    outputs = signatures["serving_default"](
+        prompt=tf.constant(prompts), choices=tf.constant(padded(choices))
+    )
     check(model.choose(prompts, choices), outputs)
 
 
@@ -51,7 +49,9 @@ def test_contexts_and_unusual_texts(model, signatures):
         ["red", " "], ["blue", "it\u00e9"], ["red " * 30, "it"], ["red", "blue"], ["a", "b c"],
     ]  # fmt: skip
     outputs = signatures["contexts"](
-        context=tf.constant(contexts), prompt=tf.constant(prompts), choices=padded(choices)
+        context=tf.constant(contexts),
+        prompt=tf.constant(prompts),
+        choices=tf.constant(padded(choices)),
     )
     check(model.choose(prompts, choices, contexts), outputs)
     # Invalid UTF-8 becomes the replacement character.
