@@ -36,8 +36,8 @@ ONCE = (
 # backend of a single test, for example for SavedModels, which need no child process on TensorFlow.
 ON_TORCH = (
     "formats", "models/test_registration.py", "models/test_source.py",
-    "recipes/test_classification.py", "recipes/test_configs.py", "recipes/test_coreference.py",
-    "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
+    "recipes/test_best_model.py", "recipes/test_classification.py", "recipes/test_configs.py",
+    "recipes/test_coreference.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
     "recipes/test_relation_extraction.py", "recipes/test_stores.py",
     "recipes/test_token_classification.py", "runs/test_progress.py",
     "runs/test_training_checkpoint.py", "tasks/*/test_model.py",

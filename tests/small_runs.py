@@ -3,7 +3,6 @@
 import json
 
 import keras
-import squad_runs
 import tiny_answerer
 import tiny_chooser
 import tiny_classifier
@@ -13,6 +12,10 @@ from train_script import save_encoder
 
 from keras_spanbert import files
 from keras_spanbert.data import coreference
+
+SQUAD_SIZES = [
+    "--sequence_length=24", "--doc_stride=8", "--max_question_length=6", "--batch_size=16",
+]  # fmt: skip
 
 
 def classification(folder):
@@ -53,8 +56,21 @@ def coreference_resolution(folder):
     return folder / "rows.conll", tiny_classifier, [*flags, "--head_learning_rate=1e-2"]
 
 
+def write_squad(path, count, seed, unanswerable=0):
+    """Writes contexts that mention a name, except the first ones, and questions that ask for it."""
+    paragraphs = []
+    for i, (question, context, answer) in enumerate(zip(*tiny_answerer.examples(count, seed=seed))):
+        if i < unanswerable:
+            context = context.replace(answer["text"], "it")
+        qa = {"id": f"{seed}-{i}", "question": question, "answers": [answer][i < unanswerable :]}
+        paragraphs.append({"context": context, "qas": [qa]})
+    content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+    path.write_text(json.dumps(content))
+    return path
+
+
 def question_answering(folder):
-    return squad_runs.write_squad(folder / "data.json", 12, seed=1), tiny_answerer, squad_runs.SIZES
+    return write_squad(folder / "data.json", 12, seed=1), tiny_answerer, SQUAD_SIZES
 
 
 TASKS = {

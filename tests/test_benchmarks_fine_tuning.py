@@ -1,4 +1,4 @@
-"""The table of `benchmarks/fine_tuning.py`: means, and differences paired by seed."""
+"""Benchmarks of fine-tuning: the table of scores, and LitBank's entities."""
 
 import csv
 import dataclasses
@@ -47,3 +47,28 @@ def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
     assert float(rows["last", "ours-random epsilon=1e-06 - ours-random"]["mean"]) == 3.0
     assert float(rows["last", "ours - peer, random, epsilon=1e-06"]["mean"]) == 4.0
     assert (tmp_path / "runs.png").exists() and "± 12.71" in capsys.readouterr().out
+
+
+# The first layer has the title alone. The second has the title with the name.
+LINES = """\
+Sir\tB-PER\tB-PER\tO\tO\t
+Walter\tO\tI-PER\tO\tO\t
+,\tO\tO\tO\tO\t
+a\tB-PER\tO\tO\tO\t
+man\tI-PER\tO\tO\tO\t
+of\tI-PER\tO\tO\tO\t
+Bath\tI-PER\tB-GPE\tO\tO\t
+
+He\tO\tO\tO\tO\t
+"""
+
+
+def test_tags_are_of_the_longest_entities(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    import litbank
+
+    path = tmp_path / "entities" / "tsv" / "story_brat.tsv"
+    path.parent.mkdir(parents=True)
+    path.write_text(LINES)
+    found = [tag for word, tag in litbank.tags(tmp_path, "story") if word]
+    assert found == ["B-PER", "I-PER", "O", "B-PER", "I-PER", "I-PER", "I-PER", "O"]

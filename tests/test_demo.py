@@ -1,18 +1,38 @@
 """examples/demo.py in a browser."""
 
+import contextlib
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
-import browsers
 import pytest
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra [demo])")
 ROOT = pathlib.Path(__file__).parent.parent
 # A part of the first example's result on each page.
 SHOWN = ["Bob", "Brazil", "PER", "door", "good"]
+
+
+@contextlib.contextmanager
+def phone(tmp_path):
+    """Yields a Selenium driver with the width of a phone, or skips the test."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("Chromium is not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in [
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}", "--window-size=390,1400",
+    ]:  # fmt: skip
+        options.add_argument(argument)
+    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    with webdriver.Chrome(options=options, service=service) as browser:
+        yield browser
 
 
 @pytest.mark.once("torch")
@@ -22,7 +42,7 @@ def test_pages_show_their_first_example_and_answer(tmp_path):
         [sys.executable, "examples/demo.py"], env=environment, cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    with process, browsers.phone(tmp_path) as browser:
+    with process, phone(tmp_path) as browser:
         from selenium.webdriver.common.by import By
         from selenium.webdriver.support.ui import WebDriverWait
 

@@ -22,7 +22,7 @@ from keras_spanbert.recipes import run_folder
 from keras_spanbert.recipes.run_folder import Run
 from keras_spanbert.runs.checkpoint_folder import CheckpointFolder
 
-pytest_plugins = ["s3_server", "broken_store"]
+pytest_plugins = ["some_stores"]
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"apple berry cherry".split(), "."]
 LINES = "".join(f"line {i}\n" for i in range(2_000))

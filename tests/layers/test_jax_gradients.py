@@ -33,6 +33,17 @@ def gradients(function, *arguments, dtype="float32"):
     return backward(upstream.astype(outputs.dtype))
 
 
+def of_values(layer, function):
+    """Returns a function of the layer's trainable values and an array, which calls `function`."""
+
+    def call(*arguments):
+        *values, x = arguments
+        with keras.StatelessScope(zip(layer.trainable_variables, values)):
+            return function(x)
+
+    return call
+
+
 def assert_close(found, expected, tolerance):
     for a, b in zip(found, expected, strict=True):
         b = np.asarray(b, "float32")
@@ -61,31 +72,19 @@ def test_project(change):
     if change == "int8":
         return  # Its rounding has no gradient to compare.
     values = [variable.value for variable in layer.trainable_variables]
-
-    def call(function):
-        def outputs(values, x):
-            with keras.StatelessScope(zip(layer.trainable_variables, values)):
-                return function(x)
-
-        of_values, of_x = gradients(outputs, values, x)
-        return *of_values, of_x
-
-    found = call(lambda x: jax_gradients.project(layer, x))
+    found = gradients(of_values(layer, lambda x: jax_gradients.project(layer, x)), *values, x)
     assert len(found) == len(values) + 1
-    assert_close(found, call(layer), 1e-6)
+    assert_close(found, gradients(of_values(layer, layer), *values, x), 1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_bias_gradients_are_products_on_tpus(dtype):
     layer = SelfAttention(2, dtype=dtype)
     layer.build((B, L, 8))
-    variables = layer.trainable_variables
-
-    def loss(values, x):
-        with keras.StatelessScope(zip(variables, values)):
-            return layer(x, training=True).astype("float32").sum()
-
-    traced = jax.jit(jax.grad(loss)).trace([v.value for v in variables], random(B, L, 8))
+    values = [variable.value for variable in layer.trainable_variables]
+    loss = of_values(layer, lambda x: layer(x, training=True).astype("float32").sum())
+    gradient = jax.grad(loss, tuple(range(len(values))))
+    traced = jax.jit(gradient).trace(*values, random(B, L, 8))
     for platform, expected in [("tpu", 3), ("cpu", 0)]:
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         products = re.findall(r"dot_general .*: \(tensor<8x3x5x\w+>, .*-> tensor<8x2x4xf32>", text)
@@ -173,22 +172,14 @@ def test_activate_keeps_only_the_product(use_bias):
     if use_bias:
         layer.bias.assign(random(N, seed=1))
     values = [variable.value for variable in layer.trainable_variables]
-
-    def call(function):
-        def outputs(values, x):
-            with keras.StatelessScope(zip(layer.trainable_variables, values)):
-                return function(x)
-
-        return lambda *arguments: outputs(arguments[:-1], arguments[-1])
-
-    compute = call(lambda x: jax_gradients.activate(gelu, layer, x))
+    compute = of_values(layer, lambda x: jax_gradients.activate(gelu, layer, x))
     outputs, backward = jax.vjp(compute, *values, x)
     np.testing.assert_allclose(outputs, gelu(layer(x)), atol=1e-6)
     kept = [leaf.shape for leaf in jax.tree.leaves(backward)]
     assert kept.count((B, L, N)) == 1
     assert "optimization_barrier" in str(jax.make_jaxpr(backward)(outputs))
     found = gradients(compute, *values, x)
-    assert_close(found, gradients(call(lambda x: gelu(layer(x))), *values, x), 1e-6)
+    assert_close(found, gradients(of_values(layer, lambda x: gelu(layer(x))), *values, x), 1e-6)
 
 
 def test_gelu_is_rounded_once():
@@ -262,23 +253,19 @@ def test_gradients_on_accelerators_equal_those_on_cpus(dtype, request):
     layer = TransformerLayer(12, 2, attention_dropout=0.3, dtype=dtype)
     layer.build((B, L, 8))
     x = jnp.asarray(random(B, L, 8), layer.compute_dtype)
-
-    def train(values, x):
-        with keras.StatelessScope(zip(layer.trainable_variables, values)):
-            return layer(x, training=True)
-
+    train = of_values(layer, lambda x: layer(x, training=True))
     values = [variable.value for variable in layer.trainable_variables]
 
     def counts():
         """Counts what `activate` and `attend_with_dropout` add to the program."""
-        program = str(jax.make_jaxpr(jax.grad(lambda x: train(values, x).sum()))(x))
+        program = str(jax.make_jaxpr(jax.grad(lambda x: train(*values, x).sum()))(x))
         texts = "optimization_barrier", "preferred_element_type=float32"
         return [program.count(text) for text in texts]
 
-    expected = keras.tree.flatten(gradients(train, values, x))
+    expected = gradients(train, *values, x)
     on_cpus = counts()
     request.getfixturevalue("on_accelerators")
-    found = keras.tree.flatten(gradients(train, values, x))
+    found = gradients(train, *values, x)
     assert np.greater(counts(), on_cpus).all()
     scale = max(np.abs(np.asarray(array, "float32")).max() for array in expected)
     for one, other in zip(found, expected, strict=True):

@@ -1,11 +1,11 @@
-"""Every recipe writes files that agree, and uses the model whose score was best."""
+"""Every recipe writes files that agree, uses the best model, and resumes on the same data."""
 
 import shutil
 
 import pytest
 from comparisons import assert_close
 from small_runs import TASKS, start
-from train_script import run_and_capture, run_in_process
+from train_script import check_fails, run_and_capture, run_in_process
 
 from keras_spanbert import files
 from keras_spanbert.recipes.recipe import find_recipe
@@ -34,7 +34,6 @@ def flags_of_a_run(task, folder):
     ]  # fmt: skip
 
 
-@pytest.mark.once("torch")
 def test_patience_stops_a_run_for_good(tmp_path, monkeypatch, capsys):
     recipe = find_recipe("classification")
     evaluate, steps = recipe.evaluate, []
@@ -60,7 +59,6 @@ def test_patience_stops_a_run_for_good(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.long
-@pytest.mark.once("torch")
 @pytest.mark.parametrize("task", TASKS)
 def test_files_of_a_run_agree(task, tmp_path):
     out, _ = run_and_capture(*flags_of_a_run(task, tmp_path))
@@ -80,7 +78,6 @@ def test_files_of_a_run_agree(task, tmp_path):
     assert (tmp_path / f"out.{ENDINGS[task]}").stat().st_size > 0
 
 
-@pytest.mark.once("torch")
 @pytest.mark.parametrize("task", TASKS)
 def test_predictions_and_export_use_the_best_model(task, tmp_path, monkeypatch):
     recipe, cls, used = find_recipe(task), model_class(task), []
@@ -100,3 +97,25 @@ def test_predictions_and_export_use_the_best_model(task, tmp_path, monkeypatch):
     best = cls.from_preset(str(tmp_path / "run"))
     for model in used:
         assert_close(model.weights, best.weights, 1e-6)
+
+
+@pytest.mark.usefixtures("one_layer")
+def test_changed_text_is_refused(tmp_path, capsys):
+    path = tmp_path / "text.txt"
+    path.write_text("One two three four five six seven eight. Nine ten. " * 40)
+    run = f"--output={tmp_path / 'run'}"
+    run_in_process(
+        f"--train_data={path}", f"--eval_data={path}", run, "--steps=2", "--batch_size=2",
+        "--sequence_length=16", "--vocabulary_size=100", "--eval_steps=1", "--checkpoint_every=1",
+    )  # fmt: skip
+    path.write_text(path.read_text() + "Eleven.")
+    check_fails(capsys, ["--resume", run], f"{path}, which has changed")
+
+
+def test_changed_rows_are_refused(tmp_path, capsys):
+    _, flags = start("classification", tmp_path)
+    run = f"--output={tmp_path / 'run'}"
+    run_in_process(*flags, run, "--steps=2", "--checkpoint_every=1")
+    path = tmp_path / "rows.csv"
+    path.write_text(path.read_text().rstrip("\n").rsplit("\n", 1)[0] + "\n")
+    check_fails(capsys, ["--resume", run], "12 rows at the start and 11 now")

@@ -1,7 +1,7 @@
 """Files, labels and presets that do not fit end train.py with a one-line error that names them."""
 
 import pytest
-import squad_runs
+import small_runs
 import tiny_answerer
 import tiny_chooser
 import tiny_classifier
@@ -91,7 +91,7 @@ MODULES = {
     CHOICES: (tiny_chooser, ["--sequence_length=16"]),
     RELATIONS: (tiny_extractor, ["--sequence_length=16"]),
     WORDS: (tiny_tagger, ["--sequence_length=16"]),
-    QA: (tiny_answerer, squad_runs.SIZES[:3]),
+    QA: (tiny_answerer, small_runs.SQUAD_SIZES[:3]),
 }
 
 
@@ -107,7 +107,7 @@ def folder(tmp_path_factory):
     changes = {"odd": ("relation", "boss"), "part": ("obj_type", None), "dog": ("obj_type", "DOG")}
     for name, (key, value) in changes.items():
         files.write_json(folder / f"{name}.json", [{**row, key: value} for row in rows[:4]])
-    squad_runs.write_squad(folder / "dev.json", 4, seed=5)
+    small_runs.write_squad(folder / "dev.json", 4, seed=5)
     content = files.read_json(folder / "dev.json")
     question = content["data"][0]["paragraphs"][0]["qas"][0]
     question["answers"] = [{"text": "bob", "answer_start": 700}]

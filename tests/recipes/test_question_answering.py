@@ -4,8 +4,9 @@ import os
 
 import pytest
 import tensorflow as tf
-from squad_runs import SIZES, save_preset, write_squad
-from train_script import run_in_process
+from small_runs import SQUAD_SIZES, write_squad
+from tiny_answerer import VOCABULARY, build
+from train_script import run_in_process, save_encoder
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -18,7 +19,7 @@ TASK = "--task=question_answering"
 
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
-    return save_preset(tmp_path_factory.mktemp("preset") / "preset")
+    return save_encoder(tmp_path_factory.mktemp("preset") / "preset", build().backbone, VOCABULARY)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_unanswerable_questions_set_the_threshold(preset, tmp_path):
     run_in_process(
         TASK, f"--preset={preset}",
         f"--output={tmp_path / 'run'}", f"--train_data={tmp_path / 'train.json'}",
-        f"--eval_data={tmp_path / 'train.json'}", "--steps=4", *SIZES,
+        f"--eval_data={tmp_path / 'train.json'}", "--steps=4", *SQUAD_SIZES,
     )  # fmt: skip
     scores = files.read_json(tmp_path / "run" / "metrics.json")
     assert scores["NoAns_total"] == 30 and scores["HasAns_total"] == 30

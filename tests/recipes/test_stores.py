@@ -10,12 +10,14 @@ import time
 import h5py
 import numpy as np
 import pytest
+import tiny_answerer
 from forked import Forked
-from train_script import check_fails, check_flags_only, run_in_process
+from small_runs import SQUAD_SIZES, write_squad
+from train_script import check_fails, check_flags_only, run_in_process, save_encoder
 
 from keras_spanbert import cache, files, stores
 
-pytest_plugins = ["s3_server", "broken_store"]
+pytest_plugins = ["some_stores"]
 pytestmark = pytest.mark.usefixtures("one_layer", "untraced")
 
 SHORT = ["--batch_size=4", "--size=tiny", "--steps=8", "--eval_every=4", "--eval_steps=2"]
@@ -27,7 +29,7 @@ TINY = [
 TRAIN = """
 import pathlib, time
 import fsspec
-from broken_store import BrokenStore
+from some_stores import BrokenStore
 from keras_spanbert import SpanBertBackbone
 from keras_spanbert_commands import train
 SpanBertBackbone.SIZES["tiny"].update(num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=32)
@@ -91,16 +93,15 @@ def test_run_killed_during_a_checkpoint_resumes_elsewhere(broken, texts, tmp_pat
 
 @pytest.mark.once("tensorflow")
 def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
-    import squad_runs
     import tensorflow as tf
 
-    squad_runs.save_preset(tmp_path / "preset")
+    save_encoder(tmp_path / "preset", tiny_answerer.build().backbone, tiny_answerer.VOCABULARY)
     stores.upload(str(tmp_path / "preset"), f"{bucket}/preset")
     for name, count in [("train", 24), ("dev", 4)]:
-        path = squad_runs.write_squad(tmp_path / f"{name}.json", count, seed=count)
+        path = write_squad(tmp_path / f"{name}.json", count, seed=count)
         stores.upload(str(path), f"{bucket}/{name}.json")
     flags = [
-        "--task=question_answering", f"--preset={bucket}/preset", *squad_runs.SIZES,
+        "--task=question_answering", f"--preset={bucket}/preset", *SQUAD_SIZES,
         f"--train_data={bucket}/train.json", f"--eval_data={bucket}/d*.json", "--epochs=1",
     ]  # fmt: skip
     outputs = [f"--predictions={bucket}/answers.json", f"--export={bucket}/served"]
@@ -113,7 +114,7 @@ def test_fine_tuning_with_predictions_and_export_in_a_store(bucket, tmp_path):
     found = served.signatures["serving_default"](question=question, context=context)
     assert found["answer"].shape == [1]
     # The run can be resumed, and its files are not overwritten.
-    evaluated = ["--task=question_answering", f"--preset={bucket}/run", *squad_runs.SIZES[3:]]
+    evaluated = ["--task=question_answering", f"--preset={bucket}/run", *SQUAD_SIZES[3:]]
     run_in_process(*evaluated, f"--eval_data={bucket}/dev.json", f"--output={bucket}/again")
     first, again = (files.read_json(f"{bucket}/{n}/metrics.json") for n in ["run", "again"])
     assert first["f1"] == again["f1"]

@@ -1,7 +1,6 @@
 import html.parser
 import re
 
-import bracketed_clusters
 import pytest
 
 from keras_spanbert.tasks.coreference.page import cluster_page, draw_clusters
@@ -10,6 +9,25 @@ NESTED = (
     "[1* Ann] told [3* [2* [1 her] brother] 's wife] that [4* [2 his] letter] came.\n\n"
     "[3 She] had read [4 it]."
 )
+
+
+_MARK = re.compile(r"(\[\d+\*? |\])")
+
+
+def read(marked):
+    """Returns a text and its clusters from marks as in `NESTED`. A star is the main mention."""
+    text, is_open, clusters = "", [], {}
+    for part in _MARK.split(marked):
+        if part == "]":
+            number, start = is_open.pop()
+            mention = {"text": text[start:], "start": start, "end": len(text)}
+            cluster = clusters.setdefault(number.rstrip("*"), [])
+            cluster.insert(0 if number.endswith("*") else len(cluster), mention)
+        elif _MARK.fullmatch(part):
+            is_open.append((part[1:-1], len(text)))
+        else:
+            text += part
+    return text, list(clusters.values())
 
 
 class Marks(html.parser.HTMLParser):
@@ -35,7 +53,7 @@ class Marks(html.parser.HTMLParser):
 
 
 def test_marks_are_nested_and_the_text_is_exact():
-    text, clusters = bracketed_clusters.read(NESTED)
+    text, clusters = read(NESTED)
     page = cluster_page(text, clusters)
     # It loads no other files.
     assert not re.findall(r"https?:|\bsrc=|\bhref=|@import|url\(", page)
@@ -69,7 +87,7 @@ def test_crossing_mentions_are_split():
 
 
 def test_unsure_links_are_paler_and_named():
-    text, clusters = bracketed_clusters.read("[1* Ann] saw [1 her].")
+    text, clusters = read("[1* Ann] saw [1 her].")
     clusters[0][0].update(link_score=None, antecedent=None)
     clusters[0][1].update(link_score=0.25, antecedent={"text": "<Ann>"})
     her, ann = sorted(Marks(draw_clusters(text, clusters)).marks, key=lambda mark: -mark[1])
