@@ -6,6 +6,13 @@ from keras_spanbert.recipes.flags import FLAGS
 
 
 @pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def flags():
     """Function that parses values of flags by name, on top of those of earlier calls."""
     with flagsaver.flagsaver():

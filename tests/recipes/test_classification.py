@@ -17,57 +17,53 @@ def write_sst(path, count, seed, has_labels=True):
     columns = enumerate(zip(*rows(count, seed)))
     lines = [f"{t}\t{int(y == 'good')}\n" if has_labels else f"{i}\t{t}\n" for i, (t, y) in columns]
     path.write_text("".join([header, *lines]))
-    return path
 
 
-def test_benchmark_layout_scores_and_submission(tmp_path):
-    preset = save_encoder(tmp_path / "preset", build().backbone, VOCABULARY)
-    write_sst(tmp_path / "train.tsv", 64, seed=1)
-    write_sst(tmp_path / "dev.tsv", 16, seed=2)
-    write_sst(tmp_path / "test.tsv", 5, seed=3, has_labels=False)
+def test_benchmark_layout_scores_and_submission(folder):
+    save_encoder(folder / "preset", build().backbone, VOCABULARY)
+    write_sst(folder / "train.tsv", 64, seed=1)
+    write_sst(folder / "dev.tsv", 16, seed=2)
+    write_sst(folder / "test.tsv", 5, seed=3, has_labels=False)
     run_in_process(
-        TASK, "--dataset=sst-2", f"--preset={preset}", f"--output={tmp_path / 'run'}",
-        f"--train_data={tmp_path / 'train.tsv'}", f"--eval_data={tmp_path / 'dev.tsv'}",
-        f"--predict_data={tmp_path / 'test.tsv'}", f"--predictions={tmp_path / 'SST-2.tsv'}",
-        "--steps=4", "--batch_size=16", "--sequence_length=16",
+        TASK, "--dataset=sst-2", "--preset=preset", "--output=run", "--train_data=train.tsv",
+        "--eval_data=dev.tsv", "--predict_data=test.tsv", "--predictions=SST-2.tsv", "--steps=4",
+        "--batch_size=16", "--sequence_length=16",
     )  # fmt: skip
-    final = files.read_json(tmp_path / "run" / "metrics.json")
+    final = files.read_json("run/metrics.json")
     assert final["score"] == final["accuracy"] and final["total"] == 16
-    lines = (tmp_path / "SST-2.tsv").read_text().splitlines()
+    lines = (folder / "SST-2.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction" and len(lines) == 6
     assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
 
 
 @pytest.mark.parametrize("ending, other", [("csv", "jsonl"), ("jsonl", "csv")])
-def test_multi_label_preset_is_recognized(tmp_path, capsys, ending, other):
+def test_multi_label_preset_is_recognized(folder, capsys, ending, other):
     """Labels are lists in JSON lines. In tables they are joined."""
-    with_large_weights(build_multi_label()).save_to_preset(tmp_path / "preset")
+    with_large_weights(build_multi_label()).save_to_preset("preset")
     texts, labels = multi_label_rows(40)
     given = [{"id": f"t{i}", "text": t, "label": y} for i, (t, y) in enumerate(zip(texts, labels))]
-    data, predictions = tmp_path / f"dev.{ending}", tmp_path / f"found.{other}"
+    data, predictions = f"dev.{ending}", f"found.{other}"
     if ending == "csv":
         files.write_csv(data, [{**row, "label": "|".join(row["label"])} for row in given])
     else:
         files.write_json_lines(data, given)
-    run_in_process(
-        TASK, f"--preset={tmp_path / 'preset'}", f"--output={tmp_path / 'run'}", "--id_column=id",
-        f"--eval_data={data}", "--selection_metric=macro_f1",
-        f"--predict_data={data}", f"--predictions={predictions}",
-    )  # fmt: skip
+    flags = ["--preset=preset", "--output=run", "--id_column=id", "--selection_metric=macro_f1"]
+    flags += [f"--eval_data={data}", f"--predict_data={data}", f"--predictions={predictions}"]
+    run_in_process(TASK, *flags)
     if other == "csv":
         found = files.read_csv(predictions)
         for row in found:
             row["labels"] = [name for name in row["labels"].split("|") if name]
             row["scores"] = [float(score) for score in row["scores"].split("|") if score]
     else:
-        found = [json.loads(line) for line in predictions.read_text().splitlines()]
+        found = [json.loads(line) for line in (folder / predictions).read_text().splitlines()]
     assert [row["id"] for row in found] == [row["id"] for row in given]
     for row in found:
         assert len(row["scores"]) == len(row["labels"])
         assert all(score >= 0.5 for score in row["scores"])
     right = sum(len({*row["labels"]} & {*names}) for row, names in zip(found, labels))
     marked = sum(len(row["labels"]) + len(names) for row, names in zip(found, labels))
-    final = files.read_json(tmp_path / "run" / "metrics.json")
+    final = files.read_json("run/metrics.json")
     assert right > 0 and final["micro_f1"] == pytest.approx(200.0 * right / marked)
     assert final["score"] == final["macro_f1"] != final["micro_f1"]
     assert f"micro F1 {final['micro_f1']:.2f}" in capsys.readouterr().out

@@ -7,18 +7,12 @@ import keras
 import numpy as np
 import pytest
 from absl.testing import flagsaver
-from train_script import (
-    check_fails,
-    check_flags_only,
-    check_resumes,
-    parse_flags,
-    run_in_process,
-    save_encoder,
-)
+from train_script import check_fails, check_flags_only, check_resumes, run_in_process, save_encoder
 
 import keras_spanbert as ks
 from keras_spanbert.data import coreference
 from keras_spanbert.recipes import coreference as recipe
+from keras_spanbert.recipes.run import parse_flags
 
 # The run of `trained`, which all tests of the module share, is traced.
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -76,31 +70,28 @@ def trained(preset, tmp_path_factory):
     return folder
 
 
-def test_clusters_of_a_text_are_printed_and_written(trained, tmp_path, capsys):
+def test_clusters_of_a_text_are_printed_and_written(trained, folder, capsys):
     text = "ann wrote it. she read it.\n\nbob saw it. he sold it. she saw it.\n"
-    (tmp_path / "story.txt").write_text(text)
-    run_in_process(
-        TASK, f"--preset={trained / 'run'}", f"--output={tmp_path / 'out'}",
-        f"--predict_data={tmp_path / 'st*y.txt'}", f"--html={tmp_path / 'story.html'}",
-        f"--predictions={tmp_path / 'found.jsonl'}", "--document_genre=st",
-    )  # fmt: skip
+    (folder / "story.txt").write_text(text)
+    preset = f"--preset={trained / 'run'}"
+    flags = ["--html=story.html", "--predictions=found.jsonl", "--output=out"]
+    run_in_process(TASK, preset, "--predict_data=st*y.txt", "--document_genre=st", *flags)
     out = capsys.readouterr().out
-    (row,) = map(json.loads, (tmp_path / "found.jsonl").read_text().splitlines())
+    (row,) = map(json.loads, (folder / "found.jsonl").read_text().splitlines())
     names = {tuple(mention["text"] for mention in cluster) for cluster in row["clusters"]}
     assert {("ann", "she", "she"), ("bob", "he")} <= names
     assert all(text[m["start"] : m["end"]] == m["text"] for c in row["clusters"] for m in c)
-    assert f"{tmp_path / 'story.txt'}:\n1. ann (0 to 3), 3 mentions: she (14 to 17)" in out
-    page = (tmp_path / "story.html").read_text()
+    assert "story.txt:\n1. ann (0 to 3), 3 mentions: she (14 to 17)" in out
+    page = (folder / "story.html").read_text()
     assert "<title>story.txt" in page and page.count("data-cluster=") > len(row["clusters"])
     # The page and the file show how sure the links are.
     scores = [m["link_score"] for cluster in row["clusters"] for m in cluster if m["link_score"]]
     assert len(row["cluster_scores"]) == len(row["clusters"]) and 0 < min(scores) < 1
     assert page.count("linked to") == len(scores) and f', {min(scores):.2f}">' in page
-    (tmp_path / "story.txt").write_text(" \n")
-    flags = [TASK, f"--preset={trained / 'run'}", f"--predict_data={tmp_path / 'story.txt'}"]
+    (folder / "story.txt").write_text(" \n")
+    flags = [TASK, preset, "--predict_data=story.txt"]
     check_fails(capsys, flags, "story.txt: a text must not be empty")
-    # Clusters can also be printed only.
-    check_flags_only(TASK, f"--preset={trained / 'run'}", f"--predict_data={tmp_path}/*.txt")
+    check_flags_only(*flags)  # Clusters can also be printed only.
 
 
 @pytest.mark.torch_first

@@ -36,8 +36,7 @@ def trained(trained_answerer, tmp_path_factory):
 
 
 @pytest.mark.parametrize("output", [[], ["--output=out"]])
-def test_questions_without_answers_are_predicted(trained, tmp_path, capsys, monkeypatch, output):
-    monkeypatch.chdir(tmp_path)
+def test_questions_without_answers_are_predicted(trained, folder, capsys, output):
     content = files.read_json(trained / "dev.json")
     for paragraph in content["data"][0]["paragraphs"]:
         del paragraph["qas"][0]["answers"]
@@ -58,32 +57,25 @@ def test_questions_without_answers_are_predicted(trained, tmp_path, capsys, monk
         assert last.startswith("Wrote 40 answers to answers.json")
 
 
-def test_question_about_a_text_is_answered_on_stdout(trained, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "story.txt").write_bytes(b"it and ann wrote it and sold it.\n\xe9")
-    run_in_process(
-        TASK, f"--preset={trained / 'run'}", "--question=who wrote it",
-        f"--predict_data={tmp_path / '*'}", "--encoding_errors=replace",
-    )  # fmt: skip
+def test_question_about_a_text_is_answered_on_stdout(trained, folder, capsys):
+    (folder / "story.txt").write_bytes(b"it and ann wrote it and sold it.\n\xe9")
+    flags = ["--question=who wrote it", "--predict_data=*", "--encoding_errors=replace"]
+    run_in_process(TASK, f"--preset={trained / 'run'}", *flags)
     lines = capsys.readouterr().out.splitlines()
-    at = lines.index(f"{tmp_path / 'story.txt'}:")
+    at = lines.index("story.txt:")
     assert lines[at + 1].startswith("  ann  ") and lines[at + 1].endswith("%")
     assert [line[:2] for line in lines[at + 1 : at + 5]] != ["  "] * 4  # The three best answers.
     assert lines[-1] == "Wrote no file. --predictions=FILE writes the predictions to a file"
-    assert os.listdir(tmp_path) == ["story.txt"]
+    assert os.listdir() == ["story.txt"]
 
 
-def test_export_without_training(trained, tmp_path, capsys):
-    run_in_process(
-        TASK, f"--preset={trained / 'run'}",
-        f"--export={tmp_path / 'served'}", f"--output={tmp_path / 'again'}",
-    )  # fmt: skip
+def test_export_without_training(trained, folder, capsys):
+    run_in_process(TASK, f"--preset={trained / 'run'}", "--export=served", "--output=again")
     # With the windows of the preset, not the defaults of the flags.
-    record = files.read_json(tmp_path / "again" / "run.json")
+    record = files.read_json("again/run.json")
     assert record["flags"]["sequence_length"] == 24 and record["flags"]["doc_stride"] == 8
-    path = tmp_path / "served" / "1"
-    assert f"Wrote the SavedModel {path}" in capsys.readouterr().out
-    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    assert "Wrote the SavedModel served/1" in capsys.readouterr().out
+    served = tf.saved_model.load("served/1").signatures["serving_default"]
     examples = squad.read([trained / "dev.json"])
     questions, contexts = tf.constant(examples.questions), tf.constant(examples.contexts)
     found = served(question=questions, context=contexts)["answer"].numpy()
@@ -91,15 +83,12 @@ def test_export_without_training(trained, tmp_path, capsys):
     assert [answer.decode() for answer in found] == [predictions[name] for name in examples.ids]
 
 
-def test_unanswerable_questions_set_the_threshold(preset, tmp_path):
-    write_squad(tmp_path / "train.json", 60, seed=3, unanswerable=30)
-    run_in_process(
-        TASK, f"--preset={preset}",
-        f"--output={tmp_path / 'run'}", f"--train_data={tmp_path / 'train.json'}",
-        f"--eval_data={tmp_path / 'train.json'}", "--steps=4", *SQUAD_SIZES,
-    )  # fmt: skip
-    scores = files.read_json(tmp_path / "run" / "metrics.json")
+def test_unanswerable_questions_set_the_threshold(preset, folder):
+    write_squad(folder / "a.json", 60, seed=3, unanswerable=30)
+    flags = ["--train_data=a.json", "--eval_data=a.json", "--output=run", "--steps=4"]
+    run_in_process(TASK, f"--preset={preset}", *flags, *SQUAD_SIZES)
+    scores = files.read_json("run/metrics.json")
     assert scores["NoAns_total"] == 30 and scores["HasAns_total"] == 30
     assert scores["f1"] == pytest.approx(scores["best_f1"]) and scores["f1"] >= 50.0
-    answerer = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "run")
+    answerer = ks.SpanBertQuestionAnswerer.from_preset("run")
     assert answerer.null_threshold == pytest.approx(scores["best_f1_thresh"])

@@ -30,9 +30,8 @@ def read_lines(path):
 
 
 @pytest.fixture
-def again(trained, tmp_path, monkeypatch):
-    """Runs the trained preset with flags, in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
+def again(trained, folder):
+    """Runs the trained preset with flags."""
     return lambda *flags: run_in_process(TASK, f"--preset={trained}", *flags)
 
 
@@ -73,17 +72,14 @@ def test_predicted_entities_of_lines_can_be_trained_on(again, preset, tmp_path, 
     assert files.read_json("scores/metrics.json")["f1"] == 100.0
 
 
-def test_other_labels(preset, tmp_path, capsys):
+def test_other_labels(preset, folder, capsys):
     rows = ["bob\tNN\nmet\tVB\n\n", "ann\tNN\nlives\tVB\nin\tIN\n\n"] * 8
-    (tmp_path / "a.txt").write_text("".join(rows))
-    run_in_process(
-        TASK, f"--preset={preset}", f"--output={tmp_path / 'run'}",
-        f"--train_data={tmp_path / 'a.txt'}", f"--eval_data={tmp_path / 'a.txt'}",
-        f"--predict_data={tmp_path / 'a.txt'}", f"--predictions={tmp_path / 'tags.txt'}",
-        "--labels_are_entities=false", "--steps=2", *SIZES,
-    )  # fmt: skip
+    (folder / "a.txt").write_text("".join(rows))
+    data = ["--train_data=a.txt", "--eval_data=a.txt", "--predict_data=a.txt"]
+    flags = ["--predictions=tags.txt", "--labels_are_entities=false", "--output=run", "--steps=2"]
+    run_in_process(TASK, f"--preset={preset}", *data, *flags, *SIZES)
     assert "3 labels: IN, NN, VB" in capsys.readouterr().out
-    final = files.read_json(tmp_path / "run" / "metrics.json")
-    found = [line.split("\t") for line in (tmp_path / "tags.txt").read_text().split("\n") if line]
+    final = files.read_json("run/metrics.json")
+    found = [line.split("\t") for line in (folder / "tags.txt").read_text().split("\n") if line]
     right = sum(gold == tag for _, gold, tag in found)
     assert final["accuracy"] == pytest.approx(100.0 * right / len(found)) and "f1" not in final
