@@ -4,6 +4,7 @@ import pytest
 from comparisons import assert_close
 from keras import ops
 
+from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
 B, L, N, D, FF = 2, 7, 3, 5, 13
@@ -137,3 +138,21 @@ def test_uses_its_dtype_and_softmax_uses_float32(monkeypatch):
 def test_heads_must_divide_the_hidden_size():
     with pytest.raises(ValueError, match="last axis, 10. Received: num_heads=3"):
         TransformerLayer(FF, 3).build((2, 7, 10))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"noise_shape": (3, 1)}])
+def test_draws_and_seed_of_dropout_equal_keras(arguments):
+    layers = [cls(0.3, seed=5, name="same", **arguments) for cls in [Dropout, keras.layers.Dropout]]
+    mine, theirs = layers
+    x = np.random.default_rng(0).normal(size=(3, 7)).astype("float32")
+    for _ in range(2):
+        keras.utils.set_random_seed(1)  # PyTorch draws from its own generator.
+        found = call(mine, x, training=True)
+        keras.utils.set_random_seed(1)
+        np.testing.assert_array_equal(found, call(theirs, x, training=True))
+    assert (found == 0.0).any() and (found != 0.0).any()
+    # The same state, so that one can be saved and the other loaded.
+    ((state,), (expected,)) = (layer.variables for layer in layers)
+    assert (state.shape, state.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (state, expected)))
+    np.testing.assert_array_equal(mine(x), x)

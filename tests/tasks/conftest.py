@@ -1,6 +1,7 @@
 import functools
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -23,3 +24,12 @@ def finetuning(shared_data):
         return folder, json.loads((folder / "expected.json").read_text("utf-8")), features
 
     return functools.cache(load)
+
+
+@pytest.fixture(scope="module")
+def model(task):
+    """The task's model with learning rate 0, which training does not change."""
+    model = task.build()
+    # Tracing would take longer than these steps.
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=keras.backend.backend() == "tensorflow")
+    return model

@@ -29,13 +29,6 @@ def task(request):
     return tiny_tasks.TASKS[request.param]
 
 
-@pytest.fixture(scope="module")
-def model(task):
-    model = task.build()
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=keras.backend.backend() == "tensorflow")
-    return model
-
-
 every_task = pytest.mark.parametrize("task", tiny_tasks.TASKS, indirect=True)
 
 

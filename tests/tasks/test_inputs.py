@@ -37,15 +37,6 @@ def task(request):
 
 
 @pytest.fixture(scope="module")
-def model(task):
-    """A model with learning rate 0, which training does not change."""
-    model = task.build()
-    # Tracing would take longer than these steps.
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=keras.backend.backend() == "tensorflow")
-    return model
-
-
-@pytest.fixture(scope="module")
 def expected(task, model):
     """Returns the loss and the outputs of all rows."""
     x, y = task.forms["columns"]

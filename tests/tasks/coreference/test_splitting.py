@@ -45,16 +45,7 @@ def split_sentences(texts):
         ("É. Zola a été là. 你好。我们走。「行。」😀👨‍👩‍👧👍🏽",
          "É. Zola a été là .|你 好 。|我 们 走 。|「 行 。 」|😀 👨‍👩‍👧 👍🏽"),
         ("a\x00b\x02s \x07 c\u00a0d\u3000e", "a b s c d e"),
-    ],
-)  # fmt: skip
-def test_sentences_and_words(text, expected):
-    (sentences,) = split_sentences([text])
-    assert "|".join(" ".join(words) for words in sentences) == expected
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
+        # Stops of other scripts.
         ("你好吗？我很好！“行。”他走了。“好的。”",
          "你 好 吗 ？|我 很 好 ！|“ 行 。 ”|他 走 了 。|“ 好 的 。 ”"),
         ("他说：‘行！’她笑了。（真的。）【好。】走",
@@ -75,7 +66,7 @@ def test_sentences_and_words(text, expected):
         ("Он ушёл… «Да!» — сказал он. Нет", "Он ушёл …|« Да ! »|— сказал он .|Нет"),
     ],
 )  # fmt: skip
-def test_stops_of_other_scripts(text, expected):
+def test_sentences_and_words(text, expected):
     (sentences,) = split_sentences([text])
     assert "|".join(" ".join(words) for words in sentences) == expected
 

@@ -10,18 +10,13 @@ from keras_spanbert.data.questions import Examples
 pytestmark = pytest.mark.usefixtures("untraced")
 
 
-@pytest.fixture
-def trained(trained_answerer):
-    return trained_answerer
-
-
 @pytest.mark.torch_first
-def test_fit_learns_to_answer(trained):
+def test_fit_learns_to_answer(trained_answerer):
     questions, contexts, golds = examples(100, seed=1)
-    answers = trained.answer(questions, contexts)
+    answers = trained_answerer.answer(questions, contexts)
     right = [a[0]["answer"] == gold["text"] for a, gold in zip(answers, golds)]
-    assert np.mean(right) > 0.9 and trained.untrained_heads() == []
-    best = trained.answer(questions[0], contexts[0], top_k=4)
+    assert np.mean(right) > 0.9 and trained_answerer.untrained_heads() == []
+    best = trained_answerer.answer(questions[0], contexts[0], top_k=4)
     assert len(best) == 4 and best[0]["score"] >= best[1]["score"]
     for (answer,), context in zip(answers, contexts):
         assert answer["answer"] == context[answer["start"] : answer["end"]]
@@ -29,13 +24,13 @@ def test_fit_learns_to_answer(trained):
 
 
 @pytest.mark.torch_first
-def test_evaluate_on_strings_equals_windows(trained):
+def test_evaluate_on_strings_equals_windows(trained_answerer):
     questions, contexts, answers = examples(40, seed=2)
-    by_strings = trained.evaluate(
+    by_strings = trained_answerer.evaluate(
         {"question": questions, "context": contexts}, answers, verbose=0, return_dict=True
     )
-    windows = trained.preprocessor.windows(questions, contexts, answers)
-    logits = trained.predict({"question": questions, "context": contexts}, verbose=0)
+    windows = trained_answerer.preprocessor.windows(questions, contexts, answers)
+    logits = trained_answerer.predict({"question": questions, "context": contexts}, verbose=0)
     losses = []
     for name in ["start", "end"]:
         x = np.asarray(logits[name], "float64")

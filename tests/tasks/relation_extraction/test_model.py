@@ -11,11 +11,6 @@ import keras_spanbert as ks
 from keras_spanbert.data import tacred
 
 
-@pytest.fixture
-def trained(trained_extractor):
-    return trained_extractor
-
-
 @pytest.fixture(scope="module")
 def reference(finetuning):
     folder, expected, features = finetuning("relation")
@@ -67,27 +62,29 @@ def test_fit_assigns_symbols_to_types():
     assert model.preprocessor.symbols["SUBJ=PERSON"] == "[unused5]"
 
 
-def test_extract_gives_the_most_likely_relation(trained):
+def test_extract_gives_the_most_likely_relation(trained_extractor):
     given = examples(32, seed=4)
     x, y = columns(given)
-    found = trained.extract(*x.values())
-    assert found == trained.extract(given)
-    logits = trained.predict(x, verbose=0)
+    found = trained_extractor.extract(*x.values())
+    assert found == trained_extractor.extract(given)
+    logits = trained_extractor.predict(x, verbose=0)
     scores = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose([a["score"] for a in found], scores.max(axis=1), rtol=1e-4)
 
 
-def test_conversion_distinguishes_relations_from_text_classes(trained, tmp_path, shared_data):
-    trained.save_to_preset(tmp_path / "preset")
+def test_conversion_distinguishes_relations_from_text_classes(
+    trained_extractor, tmp_path, shared_data
+):
+    trained_extractor.save_to_preset(tmp_path / "preset")
     for source, destination in [("preset", "huggingface"), ("huggingface", "again")]:
         ks.checkpoints.convert(str(tmp_path / source), str(tmp_path / destination))
     config = json.loads((tmp_path / "huggingface" / "config.json").read_text())
     settings = config["task_specific_params"]["relation_extraction"]
     assert settings["mode"] == "ner_text" and settings["symbols"]["SUBJ_END"] == "[unused2]"
     again = ks.SpanBertRelationExtractor.from_preset(str(tmp_path / "again"))
-    assert again.preprocessor.symbols == trained.preprocessor.symbols
+    assert again.preprocessor.symbols == trained_extractor.preprocessor.symbols
     given = examples(8, seed=6)
-    assert_close(again.extract(given), trained.extract(given), 1e-4)
+    assert_close(again.extract(given), trained_extractor.extract(given), 1e-4)
     # The files of the released script do not name the task.
     released = shared_data / "reference" / "finetuning" / "relation" / "model"
     ks.checkpoints.convert(str(released), str(tmp_path / "texts"))
