@@ -57,6 +57,10 @@ def to_weights(saved, path):
     saved.save_weights(f"{path}.weights.h5")
 
 
+def to_shards(saved, path):
+    saved.save_weights(f"{path}.weights.json", max_shard_size=2e-6)
+
+
 # What is saved, how, and the number of arrays after which the disk is full.
 SAVES = {
     "heads": (lambda x: x, to_preset, 1),
@@ -69,11 +73,7 @@ SAVES = {
     "folder": (lambda x: x, lambda x, path: x.save(path, zipped=False), 5),
     "weights": (lambda x: x, to_weights, 5),
     "encoder's weights": (lambda x: x.backbone, to_weights, 5),
-    "shards": (
-        lambda x: x,
-        lambda x, path: x.save_weights(f"{path}.weights.json", max_shard_size=2e-6),
-        20,
-    ),
+    "shards": (lambda x: x, to_shards, 20),
     "lora": (with_lora, lambda x, path: x.save_lora_weights(f"{path}.lora.h5"), 3),
 }
 

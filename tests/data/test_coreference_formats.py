@@ -109,11 +109,7 @@ def test_empty_nodes_and_parts_of_mentions_are_left_out_and_logged(tmp_path, cap
         (conllu(("1", "a", "(e1)"), comments="# newdoc\n"), 2, "`# global.Entity` must name eid"),
         (conllu(("x", "a", None)), 3, "the 10 columns of CoNLL-U"),
         (HEADER + "1\ta\t_\n", 2, "the 10 columns of CoNLL-U"),
-        (
-            conllu(("1", "a", "(x)"), comments="# global.Entity = etype-eid\n"),
-            2,
-            "name its cluster",
-        ),
+        (conllu(("1", "a", "(x)"), comments="# global.Entity = etype-eid\n"), 2, "its cluster"),
     ],
 )
 def test_invalid_corefud_names_path_and_line(tmp_path, text, line, error):

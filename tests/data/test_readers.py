@@ -27,6 +27,7 @@ from keras_spanbert.data import (
 
 as_json = functools.partial(json.dumps, ensure_ascii=False)
 CHOICES = "a,b,c,d,0\n"
+ANSWERS = "answer0,answer1,answer2,answer3"
 CONLL_2012 = "\t".join(["a", "0", "0", "café", *"_____-_", "(1)"])
 WORDS = {"token": ["a", "café"], "subj_start": 0, "subj_end": 0, "obj_start": 1, "obj_end": 1}
 RELATION = as_json({"id": "1", "relation": "r", **WORDS})
@@ -40,11 +41,7 @@ RTE = functools.partial(glue.read, task="rte", split="dev")
 FILES = [
     (swag.read, ".csv", "sent1,sent2,ending0,ending1,ending2,ending3,label\ncafé,s," + CHOICES),
     (codah.read, ".tsv", "o\tcafé\ta\tb\tc\td\t0\n"),
-    (
-        cosmos_qa.read,
-        ".csv",
-        "id,context,question,answer0,answer1,answer2,answer3,label\n1,café,q," + CHOICES,
-    ),
+    (cosmos_qa.read, ".csv", f"id,context,question,{ANSWERS},label\n1,café,q," + CHOICES),
     (commonsense_qa.read, ".jsonl", as_json({"id": "1", "question": OPTIONS, "answerKey": "A"})),
     (race.read, ".txt", as_json({**ARTICLE, "answers": ["A"]})),
     (columns.read_texts, ".csv", 'text,label\n"café, \n\nshe",a\n'),

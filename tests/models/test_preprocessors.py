@@ -72,8 +72,7 @@ CASES = {
     "several labels by name": (TEXT, SEVERAL, TEXTS, SOME_LISTS),
     "several labels as 0 and 1": (TEXT, SEVERAL, TEXTS, np.eye(6, dtype="int64")[:, :2]),
     "questions": (
-        QUESTION,
-        {"doc_stride": 2, "max_question_length": 4},
+        QUESTION, {"doc_stride": 2, "max_question_length": 4},
         {"question": TEXTS, "context": CONTEXTS},
         {"text": ANSWERS, "answer_start": [38, -1, 5, 1, 6, 4]},
     ),

@@ -85,19 +85,13 @@ def test_optimizer_has_the_values_of_the_flags(flags, is_coreference):
 @pytest.mark.parametrize(
     "task, given, method, expected",
     [
-        (
-            "question_answering", {"max_answer_length": 7, "scores_by_character": True},
-            "evaluate_squad", {"max_answer_length": 7, "by_character": True},
-        ),
-        (
-            "classification", {"selection_metric": "macro_f1"},
-            "evaluate_texts", {"task": None, "selection_metric": "macro_f1"},
-        ),
+        ("question_answering", {"max_answer_length": 7, "scores_by_character": True},
+         "evaluate_squad", {"max_answer_length": 7, "by_character": True}),
+        ("classification", {"selection_metric": "macro_f1"},
+         "evaluate_texts", {"task": None, "selection_metric": "macro_f1"}),
         ("classification", {"dataset": "rte"}, "evaluate_texts", {"task": "rte"}),
-        (
-            "coreference", {"min_link_score": 0.5, "max_spans_in_memory": 7}, "evaluate_clusters",
-            {"min_link_score": 0.5, "max_spans_in_memory": 7},
-        ),
+        ("coreference", {"min_link_score": 0.5, "max_spans_in_memory": 7},
+         "evaluate_clusters", {"min_link_score": 0.5, "max_spans_in_memory": 7}),
         ("token_classification", {}, "evaluate_entities", {}),
         ("relation_extraction", {}, "evaluate_relations", {}),
         ("multiple_choice", {}, "evaluate_choices", {}),
@@ -141,14 +135,10 @@ def test_texts_are_resolved_with_the_values_of_the_flags(flags):
 @pytest.mark.parametrize(
     "task, names, row, expected",
     [
-        (
-            "classification", {"id_column": "1", "text_column": "2", "label_column": "3"},
-            '5\t"the cat"\tgood', {"id": "5", "text": "the cat", "label": "good"},
-        ),
-        (
-            "token_classification", {"words_column": "2", "label_column": "3"},
-            '5\t"the cat"\tO B-pet', {"words": ["the", "cat"], "tags": ["O", "B-pet"]},
-        ),
+        ("classification", {"id_column": "1", "text_column": "2", "label_column": "3"},
+         '5\t"the cat"\tgood', {"id": "5", "text": "the cat", "label": "good"}),
+        ("token_classification", {"words_column": "2", "label_column": "3"},
+         '5\t"the cat"\tO B-pet', {"words": ["the", "cat"], "tags": ["O", "B-pet"]}),
     ],
 )  # fmt: skip
 def test_columns_of_tables_have_the_names_of_the_flags(flags, tmp_path, task, names, row, expected):

@@ -33,10 +33,7 @@ def test_columns_and_tables_of_datasets(build, document):
 @pytest.mark.parametrize(
     "clusters, message",
     [
-        (
-            [[[0, 0], [2, 2]], [[2, 2]]],
-            r"in one cluster, once.* \[2, 2\] in clusters\[0\] and",
-        ),
+        ([[[0, 0], [2, 2]], [[2, 2]]], r"in one cluster, once.* \[2, 2\] in clusters\[0\] and"),
         ([[[0, 0], [0, 0]]], r"merge_clusters.* \[0, 0\] in clusters\[0\] and clusters\[0\]"),
         ([[[0, 0]], []], "must have mentions"),
     ],
