@@ -21,8 +21,8 @@ def to_numpy(masks):
 def batch(rows=7, length=53):
     ids = np.random.default_rng(0).integers(5, 97, (rows, length)).astype("int32")
     ids[:, 0], ids[:, -1] = CLS, SEP
-    ids[1, 30:] = PAD
-    ids[1, 29] = SEP
+    end = 4 * length // 7
+    ids[1, end - 1], ids[1, end:] = SEP, PAD
     return ids
 
 
