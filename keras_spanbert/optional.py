@@ -22,7 +22,7 @@ _BACKENDS = ("tensorflow", "jax", "torch")
 
 
 class _Module:
-    """A package that is imported when it is used, because that takes seconds."""
+    """Imports a package on first use, because the import takes seconds."""
 
     def __init__(self, name: str):
         self._name = name

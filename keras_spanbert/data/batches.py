@@ -113,9 +113,11 @@ class Batches(keras.utils.PyDataset):
             lambda array: np.asarray(array) if hasattr(array, "__array__") else array, arrays
         )
         self.num_rows = len(keras.tree.flatten(self.arrays)[0])
+        if not self.num_rows:
+            raise ValueError("Batches must have at least one row. Received: num_rows=0")
         if not pad:
             check_counts(batch_size=batch_size)
-            batch_size = min(batch_size, max(self.num_rows, 1))
+            batch_size = min(batch_size, self.num_rows)
         if not is_integer(batch_size) or not 1 <= batch_size <= self.num_rows:
             raise ValueError(
                 "`batch_size` (--batch_size) must be from 1 to the number of rows, "

@@ -181,12 +181,12 @@ def _from_preco(row, place):
     rule = "`sentences` must be lists of words"
     check(all(isinstance(sentence, list) for sentence in sentences), place, rule, sentences)
     sizes = [*map(len, sentences)]
-    shape = "[sentence, begin, end] in the sentence"
+    shape = "[sentence, begin, end], inside the sentence"
     return {
         "doc_key": field(row, "id", place, str),
         "sentences": sentences,
         "speakers": [["-"] * size for size in sizes],
-        "clusters": _clusters(row, "mention_clusters", sizes, shape, place),
+        "clusters": _clusters(row, "mention_clusters", sizes, 3, shape, place),
     }
 
 
@@ -209,16 +209,16 @@ def _from_wl_coref(row, place):
     }
     # Files before and after the conversion to heads. Text to predict has neither.
     if key := next((key for key in ["span_clusters", "clusters"] if key in row), None):
-        document["clusters"] = _clusters(row, key, sizes[:1], "[begin, end] in words", place)
+        document["clusters"] = _clusters(row, key, sizes[:1], 2, "[begin, end] in words", place)
     return document
 
 
-def _clusters(row, key, sizes, shape, place):
+def _clusters(row, key, sizes, num_integers, shape, place):
     """Returns clusters of mentions in words. `sizes` are those of the parts that they count in."""
     first_words = [0, *itertools.accumulate(sizes)]
 
     def mention(given):
-        is_right = isinstance(given, list) and len(given) == shape.count(",") + 1
+        is_right = isinstance(given, list) and len(given) == num_integers
         is_right = is_right and all(map(is_integer, given))
         part, begin, end = [0, *given][-3:] if is_right else [0, 0, 0]
         is_right = 0 <= part < len(sizes) and 0 <= begin < end <= sizes[part]

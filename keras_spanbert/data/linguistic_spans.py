@@ -80,7 +80,7 @@ def _chunks(pieces):
             size = next((end for end in ends if end > half), _CHUNK_CHARACTERS)
             yield text[:size], False
             text = text[size:]
-        yield text, ends_document
+        yield str(text), ends_document  # spaCy refuses subclasses.
 
 
 def _write(pieces, lines, nlp, batch_size):

@@ -24,7 +24,7 @@ from keras_spanbert.optional import check_installed
 
 __all__ = ["PreparedCorpus", "prepare"]
 
-_VERSION = 2
+_VERSION = 3
 _MANIFEST = "prepared.json"
 _SPLITS = ("train", "held_out")
 _SUFFIX = ".array_record"  # Ending of the shards' file names.
@@ -43,7 +43,7 @@ class PreparedCorpus(BlockDatasets):
             see `keras_spanbert.cache.local_copy`.
         damaged_shards: string. What to do if shards are missing or damaged:
             `"refuse"` raises an error, and `"skip"` continues without them and logs
-            a warning that names them. `None` does not read the shards. Defaults to
+            a warning that names them. `None` skips this check. Defaults to
             `"refuse"`.
 
     Attributes:
@@ -85,8 +85,8 @@ class PreparedCorpus(BlockDatasets):
             ) from None
         if (version := manifest.get("version")) != _VERSION:
             raise ValueError(
-                f"A prepared corpus must have version {_VERSION}. Received: {name}, with version "
-                f"{version}"
+                f"A prepared corpus must have version {_VERSION}. Prepare it again with "
+                f"--task=prepare. Received: {name}, with version {version}"
             )
         for shard in [shard for split in _SPLITS for shard in manifest["shards"][split]]:
             if os.path.basename(shard["name"]) != shard["name"]:

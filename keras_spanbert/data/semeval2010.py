@@ -91,7 +91,7 @@ def _example(name, sentence, place):
     sentence = sentence[1:-1]
     found = _TAG.findall(sentence)
     rule = "a sentence must have <e1>, </e1>, <e2> and </e2> once"
-    check(sorted(found) == _TAGS, place, rule, ", ".join(found))
+    check(sorted(found) == _TAGS, place, rule, ", ".join(found) or "none")
     text, edges = "", {}
     for part in re.split(f"({_TAG.pattern})", sentence):
         if _TAG.fullmatch(part):

@@ -69,6 +69,11 @@ def _read_list(path):
         raise ValueError(
             f"{path} must contain a JSON list, or end in .jsonl. Received: {values!r:.80}"
         )
+    if any(isinstance(value, dict) and "annotations" in value for value in values[:1]):
+        raise ValueError(
+            f"{path}: Label Studio's export must be in JSON lines. `jq -c '.[]' {path} > "
+            "export.jsonl` writes them. Received: a JSON list"
+        )
     for number, value in enumerate(values):
         name = value.get("id") if isinstance(value, dict) else None
         yield f"{path}, example {number}" + (f" (id {name!r})" if name else ""), value

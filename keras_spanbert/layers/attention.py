@@ -32,7 +32,7 @@ class SelfAttention(keras.layers.Layer):
 
     def build(self, inputs_shape):
         hidden_dim = inputs_shape[-1]
-        rule = f"a divisor of the size of the inputs' last axis, {hidden_dim}"
+        rule = f"a divisor of {hidden_dim}, the size of the inputs' last axis"
         check_in("num_heads", self.num_heads, hidden_dim % self.num_heads == 0, rule)
         head_dim = hidden_dim // self.num_heads
         heads_shape = (self.num_heads, head_dim)

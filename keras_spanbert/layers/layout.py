@@ -68,5 +68,5 @@ def check_shards(**sizes: int) -> None:
         return
     shards = dict(zip(engine.device_mesh.axis_names, engine.device_mesh.shape)).get("model", 1)
     for name, size in sizes.items():
-        rule = f"a multiple of the {shards} devices that share a model (mode='data' has no limit)"
+        rule = f"a multiple of the {shards} devices that share a model (not with mode='data')"
         check_in(name, size, size % shards == 0, rule)

@@ -1,4 +1,4 @@
-"""Heads whose output projection is tied to the token embedding."""
+"""The heads of masked language modelling and of SBO, tied to the token embedding."""
 
 import warnings
 
@@ -51,7 +51,7 @@ class TiedHead(keras.layers.Layer):
                 "One of `vocabulary_size` and `token_embedding` must be set. Received: "
                 "vocabulary_size=None, token_embedding=None"
             )
-        rule = f"that of `token_embedding`, {size}"
+        rule = f"equal to that of `token_embedding`, {size}"
         check_in("vocabulary_size", vocabulary_size, vocabulary_size == size, rule)
         check_counts(vocabulary_size=vocabulary_size)
         check_range("[0, inf)", layer_norm_epsilon=layer_norm_epsilon)

@@ -171,7 +171,7 @@ class StringInputs:
             if has_all:  # If a task returns batches, they include the labels.
                 _check_labels(y, mode)
             return x, y, sample_weight, has_all
-        reason = f"batches include it, as in `x` of type {type(x).__name__}"
+        reason = f"the batches of `x` ({type(x).__name__}) include it"
         check_none(reason, y=y, sample_weight=sample_weight)
         if kind == "stream":
             return _check_stream(x), None, None, False

@@ -77,8 +77,8 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
             is_backbone = isinstance(value, keras_hub.models.Backbone)
             check_in("backbone", value, is_backbone, "a `SpanBertBackbone`")
             pooled = getattr(value, "pooled_output", False)
-            rule = "False for the backbone of a task: tasks that need a pooler have their own"
-            check_in("pooled_output", pooled, not pooled, rule)
+            rule = "False: tasks that need a pooler have their own"
+            check_in("backbone.pooled_output", pooled, not pooled, rule)
             # Must run before the constructor creates the first variable.
             add_layout(self.sharding_layout)
         if name == "preprocessor":
@@ -247,7 +247,7 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         self.set_up_preprocessor()  # As in `get_config`.
         longest, length = self.backbone.max_sequence_length, self.preprocessor.sequence_length
         rule = f"at most the model's {longest}"
-        check_in("sequence_length", length, length <= longest, rule)
+        check_in("preprocessor.sequence_length", length, length <= longest, rule)
 
     @one_thread
     def untrained_heads(self) -> list[str]:

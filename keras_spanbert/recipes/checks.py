@@ -46,7 +46,7 @@ def check() -> None:
         for pattern in FLAGS[name].value or []:
             if next(stores.find(pattern), None) is None:
                 mistake = f"`--{name}` must name files that exist"
-                refuse(mistake, name, more=f", and no file matches {pattern}")
+                refuse(mistake, name, more=f", where no file matches {pattern}")
     if FLAGS["steps"].present and FLAGS["epochs"].present:
         refuse("`--steps` and `--epochs` cannot both be given", "steps", "epochs")
     if FLAGS.tensorboard:

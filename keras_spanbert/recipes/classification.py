@@ -53,7 +53,7 @@ def check() -> None:
         rule = "given with only --predict_data if it is ax, which has no labels"
         check_value("dataset", not FLAGS.train_data and not FLAGS.eval_data, rule)
     for name in ["regression", "multi_label", "skip_label"] if FLAGS.dataset else []:
-        check_value(name, not FLAGS[name].value, "left out with --dataset")
+        check_value(name, FLAGS[name].value in (None, False), "left out with --dataset")
     if FLAGS.multi_label and FLAGS.regression:
         mistake = "`--multi_label` and `--regression` cannot both be given"
         refuse(mistake, "multi_label", "regression")

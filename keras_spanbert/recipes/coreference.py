@@ -197,9 +197,9 @@ def _predict_documents(resolver, documents):
     if ending(FLAGS.predictions) == ".conll":
         write = ks.data.coreference.write_conll
         kept = [ks.data.coreference.nested_clusters(found) for found in clusters]
-        numbers = [sum(len(c) for found in x for c in found) for x in (clusters, kept)]
+        found, written = (sum(len(c) for each in x for c in each) for x in (clusters, kept))
         clusters = kept
-        if num_left_out := numbers[0] - numbers[1]:
+        if num_left_out := found - written:
             left_out = format_count(num_left_out, "mention")
             log(f"Left out {left_out}, which only .jsonlines can store")
     with exit_on_user_error():

@@ -99,7 +99,7 @@ def check() -> None:
         paths = FLAGS[data].value
         manifest = files.read_json(stores.join(paths[0], _MANIFEST)) if is_prepared(paths) else {}
         for name, setting in _SETTINGS.items() if manifest else ():
-            value = manifest[setting]
+            value = manifest.get(setting, FLAGS[name].value)  # Other versions lack some.
             rule = f"{value}, as in the prepared corpus of --{data}"
             is_right = FLAGS[name].value == value or not FLAGS[name].present
             checks.check_value(name, is_right, rule)

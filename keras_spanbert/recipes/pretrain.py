@@ -123,7 +123,7 @@ def check() -> None:
 
 
 def _check_objectives(are_final):
-    """Checks --objectives and the flags that depend on them. A preset's are read later."""
+    """Checks --objectives and, if a preset cannot change them, the flags that depend on them."""
     names = FLAGS.objectives
     is_right = "mlm" in names and len(set(names)) == len(names) and set(names) <= set(OBJECTIVES)
     check_value("objectives", is_right, "mlm, alone or with sbo, nsp or both")
@@ -280,7 +280,7 @@ def _build_model(corpus, vocabulary):
 
 
 def new_preprocessor(tokenizer, model):
-    """Returns the preprocessor of the flags for the model's objectives, whose weights it sets."""
+    """Sets the weights of the losses and returns the preprocessor, as the flags say."""
     model.sbo_weight, model.nsp_weight = FLAGS.sbo_weight, FLAGS.nsp_weight
     set_flags(objectives=list(model.objectives))
     _check_objectives(are_final=True)

@@ -74,5 +74,5 @@ def _fitting(count, figures, share, columns):
 
 
 def _columns():
-    """Returns the present width of the terminal, which may be resized."""
+    """Returns the width of the terminal, which may be resized."""
     return shutil.get_terminal_size().columns

@@ -152,7 +152,7 @@ def _in_threads(function: Callable, items: Iterable) -> list:
 
 
 def encode_pairs(preprocessor, first, second) -> dict:
-    """Returns rows of one or two texts, a dict of int32 `[N, L]`, like `run_glue.py`.
+    """Returns the inputs of rows of one or two texts, int32 `[N, L]`, like `run_glue.py`.
 
     `first` and `second` are N strings, `""` or `None` for no second text, which then has no
     `[SEP]`. If a pair is too long, tokens are dropped from the end of the longer text, one at a

@@ -178,8 +178,8 @@ def test_wl_coref(tmp_path):
     [
         ({**PRECO, "id": 3}, r"PreCo.*`id` must be a str. Received: 3"),
         ({**PRECO, "mention_clusters": [[[0, 0, 0]]]}, r"PreCo.*end excluded.*\[0, 0, 0\]"),
-        ({**PRECO, "mention_clusters": [[[0, 3, 5]]]}, r"in the sentence.*\[0, 3, 5\]"),
-        ({**PRECO, "mention_clusters": [[[2, 0, 1]]]}, r"in the sentence.*\[2, 0, 1\]"),
+        ({**PRECO, "mention_clusters": [[[0, 3, 5]]]}, r"inside the sentence.*\[0, 3, 5\]"),
+        ({**PRECO, "mention_clusters": [[[2, 0, 1]]]}, r"inside the sentence.*\[2, 0, 1\]"),
         ({**PRECO, "mention_clusters": [3]}, "must be lists of mentions"),
         ({**PRECO, "sentences": ["Ida"]}, "must be lists of words"),
         ({**PRECO, "sentences": [[1], []], "mention_clusters": []}, "must be lists of strings"),

@@ -214,7 +214,7 @@ def test_prepared_corpus_keeps_spans(corpora, tokenizer, tmp_path):
     corpus = prepare(corpora[0], tokenizer, LENGTH, path)
     assert corpus.lacks_spans == {"entity": [], "noun_phrase": [path]}
     manifest = json.loads((tmp_path / "prepared" / "prepared.json").read_text())
-    assert (manifest["version"], manifest["span_kinds"]) == (2, ["entity"])
+    assert (manifest["version"], manifest["span_kinds"]) == (3, ["entity"])
     rows = np.arange(corpus.num_blocks())
     marked = corpus.read(rows, with_marks=True)
     expected = np.concatenate(list(corpora[0].blocks(tokenizer, LENGTH, with_marks=True)))
@@ -284,6 +284,9 @@ def test_written_documents_do_not_depend_on_parts(nlp, tmp_path, monkeypatch):
     assert not any(written.lacks_spans.values())
     first, _ = next(written.documents())
     assert first.spans["entity"].tolist() == [[0, 3], [9, 17]]
+    linguistic_spans.write(written, tmp_path / "again.jsonl", nlp)
+    again, _ = next(ks.Corpus(tmp_path / "again.jsonl").documents())
+    assert again == first and again.spans["entity"].tolist() == [[0, 3], [9, 17]]
     monkeypatch.setattr(linguistic_spans, "_CHUNK_CHARACTERS", 20)
     linguistic_spans.write(ks.Corpus(text), tmp_path / "parts.jsonl", nlp, batch_size=2)
     ((whole, ends),) = ks.Corpus(tmp_path / "parts.jsonl").documents()

@@ -174,7 +174,7 @@ def test_invalid_manifest_is_refused(copy):
     manifest["shards"]["train"][0]["name"] = "../x.array_record"
     for content, message in [
         (json.dumps(manifest), "Shards must be in the folder of the manifest"),
-        (json.dumps({"version": 99}), "must have version 2. Received: .*, with version 99"),
+        (json.dumps({"version": 99}), "must have version 3. Prepare .*, with version 99"),
         ("{", "prepared.json must be JSON"),
     ]:
         path.write_text(content)

@@ -126,6 +126,7 @@ def test_e1_is_the_subject_also_if_it_comes_second(tmp_path):
         (tacred.read, {"data": []}, r" must contain a JSON list, or end in .jsonl.*: \{'data'"),
         (tacred.read, [3], ", example 0: `id` must be a str"),
         (tacred.read, [], " must contain examples. Received: none"),
+        (tacred.read, [{"id": 1, "annotations": []}], ": Label Studio's export must be in JSON l"),
         (tacred.read, [EXAMPLE] * 2, ": an id must not be repeated. Received: '1' again"),
         (SEMEVAL, SENTENCE + "Comment:\n", ", line 1: an example for training or scoring must"),
         (SEMEVAL, SENTENCE + "\nOther\n", ", line 3: an example must begin with its id, a tab"),

@@ -142,7 +142,7 @@ PAIRS = "--objectives=mlm,nsp"
         (TEXTS, ["--eval_data=", "--patience=2"], ["`--patience` needs --eval_data"]),
         (TEXTS, ["--dataset=rte", "--regression"], ["`--regression` must be left out"]),
         (TEXTS, ["--dataset=rte", "--multi_label"], ["`--multi_label` must be left out"]),
-        (TEXTS, ["--dataset=rte", "--skip_label=-"], ["`--skip_label` must be left out"]),
+        (TEXTS, ["--dataset=rte", "--skip_label="], ["`--skip_label` must be left out"]),
         (TEXTS, ["--regression", "--multi_label"], ["cannot both be given"]),
         (TEXTS, ["--multi_label", "--label_separator="], ["`--label_separator`", "non-empty"]),
         (TEXTS, ["--label_separator=;"], ["together with --multi_label", "--label_separator=;"]),

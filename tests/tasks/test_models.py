@@ -135,7 +135,9 @@ def test_mistakes_are_named(task):
         with pytest.raises(ValueError, match=f"`batch_size` {rule}"):
             ask(*task.columns, batch_size=wrong)
     model.preprocessor.sequence_length = 25
-    with pytest.raises(ValueError, match=r"at most the model's \d+. Received: sequence_length=25"):
+    with pytest.raises(
+        ValueError, match=r"at most the model's \d+. Received: preprocessor.sequence_length=25"
+    ):
         ask(*task.columns)
     model.preprocessor = None
     with pytest.raises(ValueError, match="Strings need a preprocessor"):

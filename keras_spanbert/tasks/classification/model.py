@@ -125,7 +125,7 @@ class SpanBertTextClassifier(ClassifierTask):
         _check_is_classification(names, num_classes, multi_label)
         num_classes = len(names or ()) if num_classes is None else num_classes
         check_counts(num_classes=num_classes)
-        rule = f"as many names as `num_classes`, {num_classes}"
+        rule = f"a list of {num_classes} names, as `num_classes`"
         check_in("class_names", names, not names or len(names) == num_classes, rule)
         # The preprocessor and Keras's constructor read these.
         self.num_classes = int(num_classes)

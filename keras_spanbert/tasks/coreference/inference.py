@@ -494,10 +494,10 @@ def cluster_mentions(
 
 
 # === The SavedModel: graph code that does as `resolve` ===
-# B = texts, M = maximum number of mentions of a text. For one text, W = words.
+# B = texts. For one text, W = words.
 
 
-def clusters(model):
+def serve_clusters(model):
     """Returns the function of `text`, strings `[B]`, that a SavedModel serves."""
 
     def serve(text):

@@ -11,7 +11,7 @@ from keras_spanbert.checks import check_in
 from keras_spanbert.models.checkpoint_entries import Checkpoint, Entry, TensorGroup
 from keras_spanbert.models.task import SpanBertTask
 from keras_spanbert.serving.saved_model import strings
-from keras_spanbert.tasks.coreference.inference import clusters
+from keras_spanbert.tasks.coreference.inference import serve_clusters
 from keras_spanbert.tasks.coreference.layers import gather_rows
 from keras_spanbert.tasks.coreference.preprocessor import (
     GENRES,
@@ -329,7 +329,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     def serving_function(self):
         """Returns the function from texts to mentions for a SavedModel, and its input specs."""
         self.check_preprocessor()
-        return clusters(self), strings("text")
+        return serve_clusters(self), strings("text")
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures training.

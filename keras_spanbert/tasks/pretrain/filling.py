@@ -52,7 +52,7 @@ def score(pretrainer, texts, fillings, batch_size):
 
 def _tokenize(pretrainer, texts):
     if pretrainer.preprocessor is None:
-        raise ValueError("Blanks need a preprocessor. Received: preprocessor=None")
+        raise ValueError("`fill` and `score` need a preprocessor. Received: preprocessor=None")
     return [_tokenize_blanks(pretrainer, text) for text in as_strings("texts", texts)]
 
 

@@ -359,11 +359,10 @@ class SpanBertPretrainer(SpanBertTask):
         super().check_preprocessor()
         for name in objectives.CHOICES:
             theirs, mine = getattr(self.preprocessor, name), getattr(self, name)
-            rule = f"the model's, {mine}, in its preprocessor too"
-            check_in(name, theirs, theirs == mine, rule)
+            check_in(f"preprocessor.{name}", theirs, theirs == mine, f"the model's, {mine}")
         value, most = self.preprocessor.masking_config["max_span_tokens"], self.max_span_tokens
         rule = f"at most the model's {most}"
-        check_in("max_span_tokens", value, value <= most, rule)
+        check_in("preprocessor.max_span_tokens", value, value <= most, rule)
 
     # === Strings, with new masks in each epoch of `fit` ===
     @accepts_datasets

@@ -77,6 +77,7 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         self,
         tokenizer,
         sequence_length: int = 512,
+        *,
         span_boundary: bool = True,
         next_sentence: bool = False,
         **kwargs,

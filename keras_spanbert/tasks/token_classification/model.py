@@ -228,7 +228,10 @@ class SpanBertTokenClassifier(ClassifierTask):
         scores = tagger.evaluate_entities(keras_spanbert.data.conll.read("emerging.dev.conll"))
         ```
         """
-        rule = "a list of dicts with `words` and `tags`, or with `text` and `entities`"
+        rule = (
+            "a list of dicts with `words` and `tags`, as from `keras_spanbert.data.conll.read`, or "
+            "with `text` and `entities`"
+        )
         are_labelled = is_examples(examples) and None not in read_labels(examples)
         check_in("examples", examples, are_labelled, rule)
         texts, gold = as_texts(examples), read_labels(examples)

@@ -374,7 +374,9 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         if texts and isinstance(texts[0], str):
             rule = "a list of lists of entities if `x` are strings"
             check_kind("y", labels, isinstance(labels, (list, tuple)), rule)
-            names = check_in("label_names", self.label_names, self.label_names, "set for entities")
+            names = check_in(
+                "label_names", self.label_names, self.label_names, "a list for entities"
+            )
             return spans_to_labels(words, texts, labels, list(names), places)
         rows = to_python(labels)
         rule = f"a list of labels for each of the {len(texts)} lists of words"

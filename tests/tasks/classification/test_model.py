@@ -37,7 +37,7 @@ def test_class_weight_by_name_equals_sample_weight():
     for weights, message in [
         ({"fine": 2.0}, "one of the model's 2: bad, good, .*Received: 'fine' at `class_weight`"),
         ({2: 2.0}, "one of the model's 2: bad, good, .*Received: 2 at `class_weight`"),
-        ({"good": 2.0, 1: 2.0}, "must be a dict with each class once"),
+        ({"good": 2.0, 1: 2.0}, "must be a dict from different classes"),
         ({"good": float("nan")}, r"`class_weight\['good'\]` must be a finite number of at .*=nan"),
         ({"good": -1.0}, "must be a finite number of at least 0"),
         ({"good": 10**400}, "must be a finite number of at least 0"),

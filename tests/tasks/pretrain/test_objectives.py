@@ -178,9 +178,7 @@ def test_invalid_objectives_are_refused():
     with pytest.raises(ValueError, match="batch_size=11 of 12 texts"):
         model.evaluate(TEXTS, batch_size=11)
     model.preprocessor = build("mlm").preprocessor
-    message = (
-        "`next_sentence` must be the model's, True, in its preprocessor too. Received: .*=False"
-    )
+    message = "`preprocessor.next_sentence` must be the model's, True. Received: .*=False"
     with pytest.raises(ValueError, match=message):
         model.fit(TEXTS)
 
