@@ -40,6 +40,7 @@ from keras_spanbert.metrics.glue import CLASSES  # noqa: E402
 
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
 QUESTION = ["id", "question", "context", "answers", "golds"]
+MIN_SEEDS = 5  # Of the differences in the plot.
 ARMS = ["ours-random", "peer-random", "ours-grouped", "peer-grouped"]
 
 
@@ -347,7 +348,8 @@ def show(path):
         csv.writer(file).writerows([titles, *rows])
     for data, score, name, seeds, mean, width, _ in rows:
         print(f"{data:<12} {score:<9} {name:<36} {seeds:>2} {mean:>7.2f} ± {width or 0:.2f}")
-    _plot([row for row in rows if row[1] == "last" and " - " in row[2]], f"{stem}.png")
+    shown = [row for row in rows if row[1] == "last" and " - " in row[2] and row[3] >= MIN_SEEDS]
+    _plot(shown, f"{stem}.png")
 
 
 def _differences(arms):

@@ -49,6 +49,21 @@ def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs.png").exists() and "± 12.71" in capsys.readouterr().out
 
 
+def test_table_of_the_page_has_the_means_of_its_file():
+    page, arms_of = (BENCHMARKS / "README.md").read_text(), {}
+    with open(BENCHMARKS / "fine_tuning.csv") as file:
+        for row in csv.DictReader(file):
+            if row["score"] == "last" and int(row["seeds"]) >= 5:
+                values = float(row["mean"]), float(row["interval"])
+                arms_of.setdefault(row["settings"], {})[row["arm or difference"]] = values
+    shown = [arms for arms in arms_of.values() if "ours - peer" in arms]
+    for arms in shown:
+        cells = [f"{arms[f'{library}-random'][0]:.1f}" for library in ["ours", "peer"]]
+        cells += ["{:+.1f} ± {:.1f}".format(*arms[n]) for n in ["ours - peer", "random - grouped"]]
+        assert f"| {' | '.join(cells)} |" in page
+    assert len(shown) >= 3
+
+
 # The first layer has the title alone. The second has the title with the name.
 LINES = """\
 Sir\tB-PER\tB-PER\tO\tO\t
