@@ -61,7 +61,7 @@ def _read_document(name, part, begin, lines):
         check(not line.startswith("#"), place, _MARK_RULE, line)
         # As in the official scorer, tabs and blanks at the end of a line are ignored.
         cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
-        rule = f"a line must have at least {_MIN_COLUMNS} columns, separated by tabs or spaces"
+        rule = f"a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, in tabs or spaces"
         check(len(cells) >= _MIN_COLUMNS, place, rule, line, f"{len(cells)}, ")
         word, speaker, mentions = (cells[i].strip(" ") for i in (_WORD, _SPEAKER, -1))
         check(word, place, "a word must not be empty", line)

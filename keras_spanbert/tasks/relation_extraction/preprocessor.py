@@ -174,7 +174,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
             ids = {token: i for i, token in enumerate(self.tokenizer.get_vocabulary())}
             missing = [name for name in MARKERS if name not in symbols]
             are_known = not missing and all(token in ids for token in symbols.values())
-            rule = f"a dict from {', '.join(MARKERS)} and others to tokens of the vocabulary"
+            rule = f"a dict of {', '.join(MARKERS)} and others, each with a token of the vocabulary"
             check_in("symbols", symbols, are_known, rule)
             rule = "a dict with a different token for each name"
             check_in("symbols", symbols, len(set(symbols.values())) == len(symbols), rule)
