@@ -40,7 +40,7 @@ from keras_spanbert.metrics.glue import CLASSES  # noqa: E402
 
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
 QUESTION = ["id", "question", "context", "answers", "golds"]
-MIN_SEEDS = 5  # Of the differences in the plot.
+MIN_SEEDS = 5  # Differences over fewer seeds are not plotted.
 ARMS = ["ours-random", "peer-random", "ours-grouped", "peer-grouped"]
 
 

@@ -178,6 +178,7 @@ INVALID = [
         (ks.Batches, {"batch_size": size}, f"1 to the number of rows, 4. Received: .*={size}$")
         for size in [5, 10**12, 0]
     ),
+    (ks.Batches, {"arrays": (np.ones(0),)}, "at least one row. Received: num_rows=0"),
     (ks.SpanBertTextClassifierPreprocessor, {"sequence_length": 2}, "an integer of at least 3"),
     (ks.SpanBertTextClassifierPreprocessor, {"sequence_length": True}, "be an integer.*=True"),
     (ks.SpanBertQuestionAnswererPreprocessor, {"doc_stride": 0}, "at least 1. .*: doc_stride=0"),

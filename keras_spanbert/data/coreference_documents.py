@@ -44,10 +44,11 @@ def check_document(document: dict, place: str = "document") -> int:
             )
     size = sum(wanted)
     for name in ["sentence_map", "subtoken_map"]:
-        values = field(document, name, place, list) if name in document else [0] * size
-        is_right = len(values) == size and all(map(is_integer, values))
-        rule = f"`{name}` must be one integer per token, {size} in total"
-        check(is_right, place, rule, values, f"{len(values)}, ")
+        if name in document:
+            values = field(document, name, place, list)
+            is_right = len(values) == size and all(map(is_integer, values))
+            rule = f"`{name}` must be one integer per token, {size} in total"
+            check(is_right, place, rule, values, f"{len(values)}, ")
     for name in _CLUSTERS:
         if name in document:
             _check_clusters(field(document, name, place, list), name, size, place)

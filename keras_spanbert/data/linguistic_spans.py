@@ -73,14 +73,15 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
 def _chunks(pieces):
     """Yields pieces, the long ones in parts that are cut between paragraphs if possible."""
     for text, ends_document in pieces:
-        while len(text) > _CHUNK_CHARACTERS:
-            window = text[:_CHUNK_CHARACTERS]
+        start = 0
+        while len(text) - start > _CHUNK_CHARACTERS:
+            window = text[start : start + _CHUNK_CHARACTERS]
             ends = [window.rfind(mark) + len(mark) for mark in _SEPARATORS]
             half = _CHUNK_CHARACTERS // 2
             size = next((end for end in ends if end > half), _CHUNK_CHARACTERS)
-            yield text[:size], False
-            text = text[size:]
-        yield str(text), ends_document  # spaCy refuses subclasses.
+            yield window[:size], False
+            start += size
+        yield str(text[start:]), ends_document  # spaCy refuses subclasses.
 
 
 def _write(pieces, lines, nlp, batch_size):

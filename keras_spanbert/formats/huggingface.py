@@ -14,7 +14,7 @@ _SBO_PREFIX = "cls.pair_target_predictions."
 # The name of `config.json` in the predecessors of `transformers`.
 OLD_CONFIG = "bert_config.json"
 
-# Maps values of `hidden_act` to Keras activations. Of several, the first one is written.
+# Maps values of `hidden_act` to Keras activations. An activation is written with its first name.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -26,9 +26,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-_HIDDEN_ACTS = {}
-for _name, _activation in ACTIVATIONS.items():
-    _HIDDEN_ACTS.setdefault(_activation, _name)
+_HIDDEN_ACTS = {activation: name for name, activation in reversed(ACTIVATIONS.items())}
 # Tensors of the encoder. In a model with heads their names start with `bert.`.
 _ENCODER = ("embeddings.", "encoder.", "pooler.")
 
@@ -45,7 +43,7 @@ def read_huggingface(folder: str) -> tuple[dict, dict[str, Tensor]]:
 
 def hidden_act(activation: str) -> str:
     """Returns `hidden_act` for a Keras activation. Raises `ValueError` if there is none."""
-    rule = f"one of {', '.join(_HIDDEN_ACTS)} for Hugging Face"
+    rule = f"one of {', '.join(sorted(_HIDDEN_ACTS))} for Hugging Face"
     return _HIDDEN_ACTS[check_in("activation", activation, activation in _HIDDEN_ACTS, rule)]
 
 

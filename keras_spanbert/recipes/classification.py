@@ -99,7 +99,8 @@ def build(**arguments):
         mistake = "`--regression` needs a preset with one output, or --train_data"
         refuse(mistake, "preset", more=f", with {model.num_classes} classes")
     if FLAGS.multi_label and not model.multi_label:
-        refuse("`--multi_label` needs a multi-label preset, or --train_data", "preset")
+        mistake = "`--multi_label` needs a multi-label preset, or --train_data to train one"
+        refuse(mistake, "preset", more=", with one label per text")
     _check_separator(model.multi_label)
     is_right = not (FLAGS.selection_metric and model.is_regression)
     check_value("selection_metric", is_right, "left out with a preset that predicts numbers")

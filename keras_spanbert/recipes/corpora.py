@@ -107,8 +107,8 @@ def check() -> None:
 
 def is_prepared(data: list[str] | None) -> bool:
     """Returns whether the value of a flag of data names a prepared corpus."""
-    path = stores.join(data[0], _MANIFEST) if data and len(data) == 1 else ""
-    return stores.kind(path) == "file"
+    is_one = data is not None and len(data) == 1
+    return is_one and stores.kind(stores.join(data[0], _MANIFEST)) == "file"
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):

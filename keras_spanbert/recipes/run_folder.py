@@ -18,10 +18,10 @@ _CLEANUPS = []
 _NOT_FETCHED = ("checkpoints/", "tensorboard/")
 
 # Flags that may change when a run is resumed.
-CHANGEABLE_FLAGS = (
-    "checkpoint_every distribution export keep_checkpoints output predict_data predictions resume "
-    "tensorboard"
-).split()
+CHANGEABLE_FLAGS = [
+    "checkpoint_every", "distribution", "export", "keep_checkpoints", "output", "predict_data",
+    "predictions", "resume", "tensorboard",
+]  # fmt: skip
 
 
 @dataclasses.dataclass

@@ -4,9 +4,10 @@ from keras_spanbert.recipes.flags import Group
 from keras_spanbert.recipes.recipe import NAMES
 
 # Used only for new models. A preset keeps its own settings.
-NEW_MODEL_FLAGS = (
-    "size initializer_range unigram_bias neighbor_attention rematerialize vocabulary_size lowercase"
-).split()
+NEW_MODEL_FLAGS = [
+    "size", "initializer_range", "unigram_bias", "neighbor_attention", "rematerialize",
+    "vocabulary_size", "lowercase",
+]  # fmt: skip
 
 group = Group("Task", "what to do, and where to write the results.")
 group.choice(

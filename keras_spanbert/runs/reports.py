@@ -16,9 +16,10 @@ from keras_spanbert.runs.progress import ProgressLine
 
 FILES = ["metrics.json", "history.csv", "run.json", "loss.png", "span_lengths.png"]
 
-_PACKAGES = (
-    "keras-spanbert keras keras-hub tensorflow tensorflow-text jax torch tokenizers numpy"
-).split()
+_PACKAGES = [
+    "keras-spanbert", "keras", "keras-hub", "tensorflow", "tensorflow-text", "jax", "torch",
+    "tokenizers", "numpy",
+]  # fmt: skip
 
 
 class TrainingReport(keras.callbacks.Callback):

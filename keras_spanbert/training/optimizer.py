@@ -83,7 +83,7 @@ class WarnAfterDecay(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         optimizer = self.model.optimizer
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Of a `LossScaleOptimizer`.
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # In a `LossScaleOptimizer`.
         schedule = schedule_of(optimizer)
         if self.is_done or not isinstance(schedule, LinearWarmupDecay):
             return
@@ -104,8 +104,8 @@ def check_ema(callbacks: list, optimizer) -> None:
 
     Keras itself says so after the first epoch, and never if there is no validation data.
     """
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Of a `LossScaleOptimizer`.
-    parts = getattr(optimizer, "optimizers", [optimizer])  # Of a `MultiOptimizer`.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # In a `LossScaleOptimizer`.
+    parts = getattr(optimizer, "optimizers", [optimizer])  # In a `MultiOptimizer`.
     swaps = any(isinstance(each, keras.callbacks.SwapEMAWeights) for each in callbacks)
     if swaps and not any(getattr(part, "use_ema", True) for part in parts):
         raise ValueError(

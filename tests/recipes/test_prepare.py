@@ -49,6 +49,10 @@ def test_invalid_flags_with_prepared_corpora(prepared, texts, tmp_path, capsys):
     check_fails(capsys, other_length, "sequence length, 24", "with 16")
     check_fails(capsys, [data, output, "--masking_scheme=entity"], "--masking_scheme", prepared)
     check_fails(capsys, ["--task=prepare", data, output], "needs text", prepared)
+    old = tmp_path / "old"  # An earlier version wrote no other settings.
+    old.mkdir()
+    (old / "prepared.json").write_text('{"version": 2}')
+    check_fails(capsys, [f"--train_data={old}", output], "must have version 3", "Prepare it again")
     flags = ["--task=prepare", f"--train_data={texts}"]
     check_fails(capsys, [*flags, f"--output={prepared}"], "must be new or empty")
     check_fails(capsys, [*flags, output, "--beam_runner=NoRunner"], "beam_runner")

@@ -493,7 +493,7 @@ def cluster_mentions(
     return [clusters[number] for number in sorted(clusters)], links
 
 
-# === The SavedModel: graph code that does as `resolve` ===
+# === The SavedModel: graph code with the results of `resolve` ===
 # B = texts. For one text, W = words.
 
 
