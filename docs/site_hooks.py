@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 FILES = (
     "*.md",
     "LICENSE",
+    "benchmarks/*.csv",
     "benchmarks/*.md",
     "benchmarks/*.png",
     "configs/**/*.cfg",
