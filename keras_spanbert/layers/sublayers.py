@@ -12,11 +12,19 @@ from keras_spanbert.keras_private import set_dtype_policy
 _IS_SKIPPED = contextvars.ContextVar("is_initialization_skipped", default=False)
 
 
-def kernel_initializer(stddev: float = 0.02) -> keras.initializers.Initializer:
-    """Returns BERT's initializer for embeddings and kernels, or zeros in `skip_initialization`."""
+def kernel_initializer(
+    stddev: float = 0.02, truncated: bool = True
+) -> keras.initializers.Initializer:
+    """Returns BERT's initializer for embeddings and kernels, or zeros in `skip_initialization`.
+
+    `truncated`: numbers above two `stddev` are drawn again, which makes the standard deviation of
+    the kernel 0.88 times as large.
+    """
     if _IS_SKIPPED.get():
         return keras.initializers.Zeros()
-    return keras.initializers.TruncatedNormal(stddev=stddev)
+    initializers = keras.initializers
+    cls = initializers.TruncatedNormal if truncated else initializers.RandomNormal
+    return cls(stddev=stddev)
 
 
 @contextlib.contextmanager

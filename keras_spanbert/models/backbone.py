@@ -38,9 +38,13 @@ POOLER = TensorGroup(
 )
 
 
-def dense_layer(parent, units: int, name: str, **kwargs) -> keras.layers.Dense:
-    """Returns a dense layer with the initializer and policy of a backbone or a layer of a head."""
-    initializer = kernel_initializer(parent.initializer_range)
+def dense_layer(
+    parent, units: int, name: str, truncated: bool = False, **kwargs
+) -> keras.layers.Dense:
+    """Returns a dense layer of a head with the range and policy of a backbone or another layer."""
+    # Not truncated, as in the released fine-tuning code and in transformers. With the smaller
+    # kernels of a truncated distribution, some short runs do not learn: see benchmarks/README.md.
+    initializer = kernel_initializer(parent.initializer_range, truncated)
     return keras.layers.Dense(
         units, kernel_initializer=initializer, dtype=parent.dtype_policy, name=name, **kwargs
     )

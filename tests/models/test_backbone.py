@@ -5,6 +5,7 @@ import pytest
 
 from keras_spanbert import SpanBertBackbone, SpanBertPretrainer, SpanBertTokenizer
 from keras_spanbert.layers.sublayers import kernel_initializer, skip_initialization
+from keras_spanbert.models.backbone import pooler
 from keras_spanbert.serving.saved_model import embeddings
 
 B, L, V, H, HEADS, FF = 2, 7, 19, 10, 5, 23
@@ -153,6 +154,13 @@ def test_initialization_is_skipped_until_an_error():
         np.testing.assert_array_equal(draw((3, 5)), 0.0)
         raise KeyError
     assert np.abs(draw((3, 5))).max() > 0.0
+
+
+def test_kernels_of_heads_are_not_truncated():
+    backbone = build(initializer_range=0.05)
+    head = pooler(backbone)
+    draws = keras.ops.convert_to_numpy(head.kernel_initializer((300, 300)))
+    assert np.std(draws) == pytest.approx(0.05, rel=0.02) and np.abs(draws).max() > 0.15
 
 
 def test_parts_of_a_loaded_backbone_can_be_saved(tmp_path):

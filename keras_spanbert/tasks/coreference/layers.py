@@ -231,7 +231,8 @@ class WeightedLayer(keras.layers.Layer):
 
     def dense(self, name, units, **kwargs):
         """Returns a dense layer with this layer's settings, which Keras can quantize."""
-        return dense_layer(self, units, name, **kwargs)
+        # Truncated, as in the released coreference code.
+        return dense_layer(self, units, name, truncated=True, **kwargs)
 
     def cast(self, x):
         return ops.cast(x, self.compute_dtype)
