@@ -512,10 +512,11 @@ def _connect_jax(count, dead_after):
 def _torch(mode, count, dead_after):
     if mode == "auto" and count == 1:
         return Distribution()
-    if "WORLD_SIZE" not in os.environ:
+    names = ["WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]
+    if missing := [name for name in names if name not in os.environ]:
         raise ValueError(
-            "With PyTorch, start the processes with torchrun. Received: mode='data' without "
-            "the variable WORLD_SIZE that torchrun sets"
+            f"With PyTorch, start the processes with torchrun. Received: mode={mode!r} without "
+            f"the variable {missing[0]} that torchrun sets"
         )
     import torch
 

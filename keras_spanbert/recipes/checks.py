@@ -92,6 +92,8 @@ def _check_groups():
             refuse(rule, flag.name, "task")
         if FLAGS.preset and flag.name in NEW_MODEL_FLAGS:
             refuse(f"`--{flag.name}` applies only to new models", flag.name, "preset")
+        if chosen.endings is None and flag.name in ["predict_data", "predictions"]:
+            refuse(f"`--{flag.name}` must be left out with --task={FLAGS.task}", flag.name)
         trains = flag in own_flags("Training") and flag.name != "batch_size"
         trains = trains or flag.name in ["seed", "dropout", "attention_dropout"]
         if trains and not (chosen.run or FLAGS.train_data):

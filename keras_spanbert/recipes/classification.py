@@ -172,7 +172,7 @@ RECIPE = Recipe(
     model_arguments=model_arguments,
     build=build,
     read=read,
-    evaluation_flags=("selection_metric",),
+    evaluation_flags=("batch_size", "selection_metric"),
     evaluate=lambda model, examples: model.evaluate_texts(
         examples, FLAGS.dataset, FLAGS.batch_size, FLAGS.selection_metric
     ),

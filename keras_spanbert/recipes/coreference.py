@@ -121,6 +121,8 @@ def check() -> None:
         if len(predicted) > 1:
             raise ValueError(f"`--html` needs exactly one text. Received: {len(predicted)} files")
         output_paths.check_file("html")
+        if os.path.realpath(FLAGS.html) == os.path.realpath(FLAGS.predictions or ""):
+            refuse("`--html` and --predictions must be two files", "html", "predictions")
     # The clusters of texts are also printed, so that --predictions is optional.
     fine_tuning.check(needs_predictions=find_format(predicted) != texts)
 

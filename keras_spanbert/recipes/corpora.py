@@ -128,11 +128,10 @@ def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
         f"checking text, counting documents{' and words' if trains_vocabulary else ''}"
     )
     _warn_about_defaults()
-    held_out = 0.0 if FLAGS.eval_data else FLAGS.held_out
-    train_corpus = _open_corpus(train_data, held_out, count_words=trains_vocabulary)
+    train_corpus = _open_corpus(train_data, not FLAGS.eval_data, count_words=trains_vocabulary)
     if must_hold_out and not train_corpus.holds_out:
         checks.refuse("A corpus prepared with --held_out=0 needs --eval_data", "train_data")
-    return train_corpus, _open_corpus(FLAGS.eval_data, 0.0) if FLAGS.eval_data else None
+    return train_corpus, _open_corpus(FLAGS.eval_data) if FLAGS.eval_data else None
 
 
 def _warn_about_defaults():
@@ -150,7 +149,7 @@ def _warn_about_defaults():
         log(f"Warning: the defaults {' '.join(small)} are for a first try; {larger}")
 
 
-def _open_corpus(data, held_out, count_words=False):
+def _open_corpus(data, holds_out=False, count_words=False):
     if is_prepared(data):
         corpus = ks.PreparedCorpus(data[0], FLAGS.damaged_shards)
         if not FLAGS["sequence_length"].present:
@@ -160,7 +159,7 @@ def _open_corpus(data, held_out, count_words=False):
     return ks.Corpus(
         data,
         FLAGS.document_boundary,
-        held_out,
+        FLAGS.held_out if holds_out else 0.0,
         FLAGS.encoding_errors,
         FLAGS.cross_documents,
         count_words,

@@ -65,8 +65,8 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
         rows = train and (recipe.stream or length_grouped_stream)(model, train)
         later = [
             *(["Training", *recipe.optimizer_flags] if train else []),
-            *(["batch_size", *recipe.evaluation_flags] if evaluation else []),
-            *(["batch_size", "predictions", *recipe.prediction_flags] if prediction else []),
+            *(recipe.evaluation_flags if evaluation else []),
+            *(["predictions", *recipe.prediction_flags] if prediction else []),
             *(recipe.export_flags if FLAGS.export else []),
         ]
         checks.refuse_unread(*later)

@@ -46,8 +46,9 @@ group.path(
 def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     corpora.check()
-    for name in ["export", "resume"]:
-        checks.check_value(name, not FLAGS[name].value, "left out with --task=prepare")
+    for name in ["batch_size", "eval_data", "export", "resume"]:
+        is_given = FLAGS[name].present and FLAGS[name].value
+        checks.check_value(name, not is_given, "left out with --task=prepare")
     if corpora.is_prepared(FLAGS.train_data):
         checks.refuse("--task=prepare needs text", "train_data")
     if FLAGS.beam_runner:
@@ -112,8 +113,8 @@ def run(run: Run) -> None:
         tokenizer = corpora.load_preset()[1] if FLAGS.preset else corpora.new_tokenizer(corpus)
         stop_on_signals("before the corpus was written", clean_up=True)
         num_bytes = sum(os.path.getsize(cache.local_copy(name)) for name in corpus.files)
-        later = ["shards", "min_block_tokens", "beam_runner", "beam_options", "span_annotator"]
-        checks.refuse_unread(*later)
+        later = ["shards", "min_block_tokens", "beam_runner", "span_annotator"]
+        checks.refuse_unread(*later, *(["beam_options"] if FLAGS.beam_runner else []))
         log(f"Preparing {num_bytes:,} bytes of {format_count(len(corpus.files), 'file')}")
         started = time.perf_counter()
         if FLAGS.span_annotator:

@@ -24,6 +24,8 @@ from keras_spanbert.tasks.pretrain.objectives import (
 from keras_spanbert.wording import format_count
 
 _LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
+# Flags of the span lengths that a value of --masking_scheme uses.
+_LENGTHS = {"span": ("geometric_p", "max_span_words"), "random_span": ("max_span_words",)}
 
 group = Group("Pretrain", "only for --task=pretrain.")
 group.integer("eval_steps", "Largest number of batches per evaluation.", default=100)
@@ -292,8 +294,8 @@ def new_preprocessor(tokenizer, model):
         scheme=FLAGS.masking_scheme,
         replacement=FLAGS.mask_replacement,
         max_span_tokens=model.max_span_tokens,
-        **values("sequence_length", "mask_rate", "geometric_p", "max_span_words", "seed"),
-        **values("pad_predictions_to", "num_mask_copies"),
+        **values("sequence_length", "mask_rate", "seed", "pad_predictions_to", "num_mask_copies"),
+        **values(*_LENGTHS.get(FLAGS.masking_scheme, ())),
         **choices(model.objectives),
     )
 

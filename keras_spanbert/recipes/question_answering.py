@@ -158,8 +158,8 @@ RECIPE = Recipe(
     preprocessor_flags=("sequence_length", "doc_stride", "max_question_length"),
     stream=stream,
     export_flags=("max_answer_length",),
-    evaluation_flags=("max_answer_length", "scores_by_character"),
-    prediction_flags=("max_answer_length", "question"),
+    evaluation_flags=("batch_size", "max_answer_length", "scores_by_character"),
+    prediction_flags=("batch_size", "max_answer_length", "question"),
     read=read,
     evaluate=lambda model, examples: model.evaluate_squad(
         examples,

@@ -73,8 +73,8 @@ class Recipe:
     export_flags: tuple[str, ...] = ()  # Arguments of the model's `serving_function`.
     # Flags that `optimizer`, `evaluate` and `predict` read.
     optimizer_flags: tuple[str, ...] = ()
-    evaluation_flags: tuple[str, ...] = ()
-    prediction_flags: tuple[str, ...] = ()
+    evaluation_flags: tuple[str, ...] = ("batch_size",)
+    prediction_flags: tuple[str, ...] = ("batch_size",)
 
 
 def find_recipe(name: str) -> Recipe:

@@ -377,6 +377,9 @@ def test_unsupported_by_the_backend(monkeypatch):
         monkeypatch.setenv(name, "2")
         with pytest.raises(ValueError, match="`mode` must not be none with several processes"):
             ks.distribute("none")
+    if BACKEND == "torch":
+        with pytest.raises(ValueError, match="'auto' without the variable RANK"):
+            ks.distribute()
 
 
 @pytest.mark.parametrize(

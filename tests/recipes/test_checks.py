@@ -133,6 +133,9 @@ PAIRS = "--objectives=mlm,nsp"
         (QA, ["--eval_steps=5"], ["`--eval_steps` belongs to --task=pretrain", "=5, --task=ques"]),
         # Flags without effect in this run.
         ("prepare", ["--export=served"], ["`--export` must be left out with --task=prepare"]),
+        ("prepare", ["--eval_data=a.txt"], ["`--eval_data` must be left out with --task=prepare"]),
+        ("prepare", ["--batch_size=2"], ["`--batch_size` must be left out with --task=prepare"]),
+        ("pretrain", ["--predictions=b.json"], ["`--predictions` must be left out with --task"]),
         ("pretrain", ["--lora_rank=2"], ["`--lora_rank` must be left out with --task=pretrain"]),
         (QA, ["--train_data=", "--eval_data=train.json", "--learning_rate=1"],
          ["applies only with --train_data. Received: --learning_rate=1.0, --train_data="]),
@@ -166,6 +169,8 @@ PAIRS = "--objectives=mlm,nsp"
         (CLUSTERS, ["--predict_data=a.conll"], ["--predictions"]),
         (CLUSTERS, ["--predict_data=a.conll", "--predictions=b.conll", "--html=c"], ["--html"]),
         (CLUSTERS, ["--predict_data=a.txt", "--html=a.conll"], ["`--html` must be", "new file"]),
+        (CLUSTERS, ["--predict_data=a.txt", "--html=b.jsonl", "--predictions=./b.jsonl"],
+         ["must be two files. Received: --html=b.jsonl, --predictions=./b.jsonl"]),
         (CLUSTERS, ["--predict_data=a.txt", "--max_spans_in_memory=0"], ["--max_spans_in_memory"]),
         (CLUSTERS, ["--predict_data=a.txt", "--min_link_score=1.5"], ["--min_link_score", "1.5"]),
         (CLUSTERS, ["--predict_data=a.txt,a.conll", "--predictions=b.jsonl"],

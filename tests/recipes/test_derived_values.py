@@ -304,13 +304,20 @@ def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, make, given, slots):
     assert slots % FLAGS.pad_predictions_to == 0  # As written to `run.json`.
 
 
-def test_preprocessor_has_the_values_of_the_flags(flags, make):
-    values = {"sequence_length": 16, "mask_rate": 0.25, "seed": 7, "num_mask_copies": 3}
-    values |= {"geometric_p": 0.5, "max_span_words": 4}
-    flags(**values, pad_predictions_to=4, masking_scheme="whole_word", mask_replacement="token")
+@pytest.mark.parametrize(
+    ("scheme", "lengths"),
+    [
+        ("span", {"geometric_p": 0.5, "max_span_words": 4}),
+        ("random_span", {"max_span_words": 4}),
+        ("whole_word", {}),
+    ],
+)
+def test_preprocessor_has_the_values_of_the_flags(flags, make, scheme, lengths):
+    values = {"sequence_length": 16, "mask_rate": 0.25, "seed": 7, "num_mask_copies": 3, **lengths}
+    flags(**values, pad_predictions_to=4, masking_scheme=scheme, mask_replacement="token")
     config = make(max_span_tokens=9)[1].get_config()
     expected = {**values, "pad_predictions_to": 4, "max_span_tokens": 9}
-    expected |= {"scheme": "whole_word", "replacement": "token"}
+    expected |= {"scheme": scheme, "replacement": "token"}
     assert {name: config[name] for name in expected} == expected
 
 
