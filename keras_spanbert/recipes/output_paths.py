@@ -43,8 +43,9 @@ def writes_reports() -> bool:
 
 def check() -> None:
     """Raises `ValueError` if the run cannot write to a path or would overwrite other files."""
-    if writes_reports():
-        _check_folder("output", output_folder())
+    output = output_folder() if writes_reports() else None
+    if output:
+        _check_folder("output", output)
     if FLAGS.output:
         names = stores.entries(FLAGS.output)
         # A run may have been killed before it wrote `run.json`. With several processes, the first
@@ -54,7 +55,7 @@ def check() -> None:
             refuse("`--output` must be new or empty, or hold a run to --resume", "output")
     if FLAGS.export:
         _check_folder("export", FLAGS.export)
-        if _realpath(FLAGS.export) in [_realpath(FLAGS.output), _realpath(FLAGS.preset)]:
+        if _realpath(FLAGS.export) in [_realpath(output), _realpath(FLAGS.preset)]:
             refuse("`--export` must be a folder of its own", "export", "output", "preset")
         if "config.json" in stores.entries(FLAGS.export):
             refuse("`--export` must not be the folder of a preset", "export")
