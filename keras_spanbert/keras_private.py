@@ -133,7 +133,7 @@ def current_values(variables: list) -> list:
     The public `value` asks for a dtype scope, a stateless scope and a device each time. A model
     of 12 layers has 200 variables, and the optimizer two more for each of them.
     """
-    if in_stateless_scope() or keras.backend.backend() != "torch":
+    if in_stateless_scope():
         return [variable.value for variable in variables]
     return [variable._value for variable in variables]
 

@@ -68,8 +68,8 @@ def check() -> None:
             check_length(longest)
     find_recipe(FLAGS.task).check()
     _check_groups()
-    if FLAGS.preset:  # It keeps its own settings.
-        set_flags(**dict.fromkeys(NEW_MODEL_FLAGS))
+    if FLAGS.preset:  # It keeps its own settings. Switches that the user turned off stay off.
+        set_flags(**{name: None for name in NEW_MODEL_FLAGS if not FLAGS[name].present})
 
 
 def _longest(config):

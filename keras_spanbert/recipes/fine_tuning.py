@@ -1,5 +1,7 @@
 """The steps that all fine-tuning recipes share: read, build, train, evaluate, predict, export."""
 
+import shlex
+
 import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.recipes import checks, output_paths
@@ -118,7 +120,7 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
     if output_paths.writes_reports():
         log(f"Wrote {'the preset and ' if train else ''}{run.report_names()} to {run.output}")
         if train and not (FLAGS.predictions or FLAGS.export):
-            again = f"{command()} --task={FLAGS.task} --preset={run.output}"
+            again = f"{command()} --task={FLAGS.task} --preset={shlex.quote(run.output)}"
             log(f"Next: {again} --predict_data=FILE --predictions=FILE, or --export=FOLDER")
     elif not (FLAGS.predictions or FLAGS.html or FLAGS.export):
         log("Wrote no file. --predictions=FILE writes the predictions to a file")

@@ -5,6 +5,7 @@ import math
 import os
 import random
 import re
+import shlex
 from fractions import Fraction
 
 import keras_spanbert as ks
@@ -236,13 +237,14 @@ def run(run: Run) -> None:
 def next_steps(preset: str) -> str:
     """Returns commands to continue with after a first run."""
     program = command()
+    fine_tune = f"{program} --task=classification --preset={shlex.quote(preset)}"
     fill = f"SpanBertPretrainer.from_preset({preset!r}).fill('the [MASK] of the United States')"
     return "\n".join(
         [
             "Next:",
             f"  look at the losses: {stores.join(preset, 'loss.png')}",
             f'  fill a blank: python -c "import keras_spanbert as ks; print(ks.{fill})"',
-            f"  fine-tune: {program} --task=classification --preset={preset} --train_data=FILE.csv",
+            f"  fine-tune: {fine_tune} --train_data=FILE.csv",
             f"  pretrain on your own text: {program} --train_data='texts/*.txt'",
         ]
     )

@@ -55,7 +55,7 @@ def plot_span_lengths(path: str, lengths: np.ndarray, probabilities: np.ndarray)
     counts = np.bincount(np.ravel(lengths), minlength=len(words) + 1)[1:]
     label = f"drawn ({counts.sum():,} spans)"
     axes.bar(words, counts / counts.sum(), color="C0", alpha=0.6, label=label)
-    axes.plot(words, probabilities, "C1o-", label="truncated geometric distribution")
+    axes.plot(words, probabilities, "C1o-", label="probability")
     mean, expected = np.mean(lengths), words @ probabilities
     title = f"Span lengths, mean {mean:.2f} drawn, {expected:.2f} expected"
     axes.set(title=title, xticks=words, xlabel="span length (words)", ylabel="share of spans")

@@ -11,8 +11,8 @@ from train_script import check_flags_only
 
 import keras_spanbert as ks
 from keras_spanbert.recipes import checks, run
-from keras_spanbert.recipes.flags import FLAGS, own_flags
-from keras_spanbert.recipes.run import parse_flags
+from keras_spanbert.recipes.flags import FLAGS, given, own_flags
+from keras_spanbert.recipes.run import check_flags, parse_flags
 from keras_spanbert.recipes.run_folder import restore_flags
 
 
@@ -271,6 +271,19 @@ def test_switches_that_are_off_are_accepted(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("text")
     flags = ["--noresume", "--notensorboard", "--norematerialize", "--predictions="]
     check_flags_only("--task=prepare", "--train_data=a.txt", "--output=out", *flags)
+
+
+def test_repeated_command_with_a_switch_that_is_off_resumes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ["preset", "out"]:
+        (tmp_path / name).mkdir()
+    (tmp_path / "a.txt").write_text("text")
+    command = ["--preset=preset", "--train_data=a.txt", "--output=out", "--nolowercase"]
+    with flagsaver.flagsaver():
+        check_flags(parse_flags(["train.py", *command]))
+        record = {"flags": {"lowercase": FLAGS.lowercase}, "given": given(), "versions": {}}
+    (tmp_path / "out" / "run.json").write_text(json.dumps(record))
+    check_flags_only(*command, "--resume")
 
 
 def test_resumed_run_may_turn_off_what_its_flags_apply_to(tmp_path, monkeypatch):

@@ -55,8 +55,10 @@ def listing(folder):
         (["--output=~nobody_here/run"], ["home folder of a user", "./~nobody_here/run"]),
         (["--export=preset"], ["folder of its own", "--export=preset"]),
         (["--export=run", "--output=./run"], ["folder of its own", "--export=run"]),
-        (["--export=saved_models/question_answering", "--eval_data=data/dev.json"],
-         ["folder of its own", "--export=saved_models/question_answering"]),
+        (
+            ["--export=saved_models/question_answering", "--eval_data=data/dev.json"],
+            ["folder of its own", "--export=saved_models/question_answering"],
+        ),
         (["--output=old.json/run"], ["`--output` must be a folder", "old.json is not a folder"]),
         (["--export=preset", "--preset=data"], ["`--export` must not be", "preset"]),
     ],
