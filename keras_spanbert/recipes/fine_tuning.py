@@ -65,6 +65,8 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
             for name in ["eval_data", "predict_data"]
         )
         rows = train and (recipe.stream or length_grouped_stream)(model, train)
+        if rows:
+            distribution.check_batch_size(FLAGS.batch_size)  # It may be lower now.
         later = [
             *(["Training", *recipe.optimizer_flags] if train else []),
             *(recipe.evaluation_flags if evaluation else []),

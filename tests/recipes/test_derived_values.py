@@ -7,7 +7,7 @@ import types
 import keras
 import pytest
 from small_runs import start
-from train_script import run_in_process
+from train_script import check_fails, run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -209,6 +209,13 @@ def test_speed_counts_the_tokens_of_all_choices(tmp_path, monkeypatch):
         run_in_process(*flags, "--sequence_length=16", "--steps=3", f"--output={tmp_path / 'run'}")
     # 4 questions with up to 4 choices of 16 tokens.
     assert error.value.args == (3, 4 * 4 * 16)
+
+
+def test_batch_size_that_was_lowered_must_fit_the_devices(tmp_path, monkeypatch, capsys):
+    _, (*flags, _) = start("multiple_choice", tmp_path)  # Its 12 rows are fewer than 16.
+    monkeypatch.setattr(ks, "distribute", lambda mode: Distribution(num_replicas=8))
+    flags += ["--sequence_length=16", f"--output={tmp_path / 'run'}"]
+    check_fails(capsys, flags, "multiple of the 8 replicas. Received: batch_size=12")
 
 
 def test_annotated_text_keeps_the_share_that_is_held_out(flags, tmp_path, monkeypatch):
