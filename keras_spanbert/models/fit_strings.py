@@ -21,7 +21,7 @@ from keras_spanbert.checks import (
 )
 from keras_spanbert.data.batches import Batches
 from keras_spanbert.keras_private import build_training
-from keras_spanbert.models.lora import forget_functions
+from keras_spanbert.models.lora import forget_old_functions
 from keras_spanbert.optional import tf
 from keras_spanbert.text.labels import check_label_arrays
 from keras_spanbert.text.strings import is_examples
@@ -154,7 +154,7 @@ class StringInputs:
 
         `kind` is that of `x`: see `kind_of`.
         """
-        self._forget_old_functions()
+        forget_old_functions(self)
         if batch_size is not None:
             check_counts(batch_size=batch_size)
         if kind == "arrays":
@@ -389,16 +389,9 @@ class StringInputs:
             found = keras.Model.predict(self, x, batch_size=batch_size, verbose=verbose, **kwargs)
         return keras.tree.map_structure(lambda array: array[:num_rows], found)
 
-    def _forget_old_functions(self):
-        # `enable_lora` and `merge_lora` of the backbone do not know the tasks that use it.
-        weights = [id(weight) for weight in self.weights]
-        if self.__dict__.get("_function_weights", weights) != weights:
-            forget_functions(self)
-        object.__setattr__(self, "_function_weights", weights)
-
     # Keras's methods, for arrays that are already preprocessed. keras-hub's would preprocess them.
     def _check_batch(self, x, *labels):
-        self._forget_old_functions()
+        forget_old_functions(self)
         rule = (
             "a dict of the model's arrays, which is the first result of `model.preprocess`. `fit`, "
             "`evaluate` and `predict` take strings"
@@ -463,7 +456,7 @@ def _rows(value, part: slice):
     if value is None:
         return None
     if isinstance(value, dict):
-        return {name: column[part] for name, column in value.items()}
+        return {name: _rows(column, part) for name, column in value.items()}
     if hasattr(value, "_fields"):  # A named tuple of examples, as a reader returns it.
         return type(value)(*(column[part] for column in value))
     return value[part]

@@ -45,6 +45,15 @@ def forget_functions(model: keras.Model) -> None:
     model.train_function = model.test_function = model.predict_function = None
 
 
+def forget_old_functions(model: keras.Model) -> None:
+    """Calls `forget_functions` if the model has other weights than in the last call."""
+    # `enable_lora` and `merge_lora` of the backbone do not know the models that use it.
+    weights = [id(weight) for weight in model.weights]
+    if vars(model).get("function_weights", weights) != weights:
+        forget_functions(model)
+    object.__setattr__(model, "function_weights", weights)
+
+
 def enable_as(model: keras.Model, backbone: keras.Model) -> None:
     """Adds LoRA weights to a backbone if another one has them, in the same layers."""
     layers = lora_layers(model)

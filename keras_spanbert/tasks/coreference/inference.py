@@ -28,6 +28,7 @@ from keras_spanbert.layers.array_functions import (
     true_indices,
 )
 from keras_spanbert.models.keras_model import one_thread
+from keras_spanbert.models.lora import forget_old_functions
 from keras_spanbert.optional import tf, tnp
 from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, candidate_spans, num_top_spans
 from keras_spanbert.tasks.coreference.preprocessor import (
@@ -239,6 +240,7 @@ def predict_rows(
         batch = distribution.pad_to_batch_shards({**batch, "memory": memory}, len(inputs))
         jit_compile, model = model.jit_compile, model.resolver_layers.chunk_model
         model.jit_compile = jit_compile
+        forget_old_functions(model)
     outputs = model.predict_on_batch(batch) if xp is np else model(batch, training=False)
     found = []
     for row, x in enumerate(inputs):

@@ -391,11 +391,6 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         super().check_preprocessor()
         check_shared({name: getattr(self, name) for name in SHARED}, self.preprocessor)
 
-    def quantize(self, mode=None, **kwargs) -> None:
-        super().quantize(mode, **kwargs)
-        # It was compiled with the old weights.
-        self.resolver_layers.__dict__.pop("chunk_model", None)
-
 
 _PARAMETERS = inspect.signature(SpanBertCoreferenceResolver.__init__).parameters.values()
 # The arguments with defaults, except the preprocessor.

@@ -2,6 +2,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_spanbert.keras_private import lora_variables
+from keras_spanbert.models.lora import lora_layers
 from keras_spanbert.tasks.coreference import inference
 from keras_spanbert.tasks.coreference.inference import document_inputs
 from keras_spanbert.tasks.coreference.scoring import NO_SPAN
@@ -14,6 +16,7 @@ class Recorder:
 
     def __init__(self, model):
         self.model = model
+        self.weights = model.weights
         self.calls = []
 
     def predict_on_batch(self, batch):
@@ -100,6 +103,24 @@ def test_resolve_in_chunks_equals_whole_with_enough_memory(build, monkeypatch):
     whole = model.resolve(text, max_spans_in_memory=10_000)
     assert sum(map(len, whole["clusters"])) > 5
     assert model.resolve(text, max_spans_in_memory=20) == whole
+
+
+@pytest.mark.traced
+@pytest.mark.once("tensorflow")  # Only TensorFlow would use the old function.
+def test_chunks_use_lora_weights_that_were_added_later(build, document):
+    model = build()
+    tensors = model.preprocessor.tensors(document)
+    before = inference.score_in_chunks(model, tensors, 11)["mention_scores"]
+    model.backbone.enable_lora(2)
+    generator = np.random.default_rng(0)
+    for layer in lora_layers(model):
+        for variable in lora_variables(layer)[1:]:
+            variable.assign(generator.normal(size=variable.shape))
+    after = inference.score_in_chunks(model, tensors, 11)["mention_scores"]
+    model.merge_lora()
+    expected = inference.score_in_chunks(model, tensors, 11)["mention_scores"]
+    assert np.abs(np.sort(after) - np.sort(before)).max() > 1e-3
+    np.testing.assert_allclose(after, expected, atol=1e-4)
 
 
 def spans_at(index, first=0):
