@@ -464,8 +464,9 @@ def _rows(value, part: slice):
 
 def _num_rows(x) -> int:
     """Returns the number of rows of an `x` that is not a stream."""
-    column = next(iter(x.values()), ()) if isinstance(x, dict) else x
-    column = x[0] if hasattr(x, "_fields") else column
+    if isinstance(x, dict):  # A column that is not given can be `None`.
+        x = next((column for column in x.values() if column is not None), ())
+    column = x[0] if hasattr(x, "_fields") else x
     if hasattr(column, "nrows"):  # A ragged tensor.
         return int(column.nrows())
     try:

@@ -168,6 +168,14 @@ def test_validation_split_holds_out_the_last_rows(task, model):
 
 
 @once
+@pytest.mark.parametrize("task", ["texts"], indirect=True)
+def test_columns_that_are_none_can_be_split(task, model):
+    columns = {"text_pair": None, "text": ["a b", "c", "d", "e"]}
+    history = model.fit(columns, [0, 1, 1, 0], validation_split=0.5, **QUIET).history
+    assert "val_loss" in history
+
+
+@once
 @pytest.mark.parametrize("task", tiny_tasks.TASKS, indirect=True)
 def test_loss_and_metrics_are_weighted_by_row(task, model):
     """Each window of a question and each word has the weight of its row."""
