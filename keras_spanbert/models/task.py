@@ -309,6 +309,7 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
                 compiles the layers on CPUs too.
             **kwargs: see `keras.Model.compile`.
         """
+        self._given_jit_compile = jit_compile
         loss = self.default_loss() if loss == "auto" else loss
         if loss_weights == "auto":
             weights = self.default_loss_weights() if isinstance(loss, dict) else {}
@@ -394,6 +395,11 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         policy = policy_with_quantization(self, self.backbone.dtype_policy)
         config["backbone"]["config"]["dtype"] = keras.dtype_policies.serialize(policy)
         return {**config, **config_of(self, self.config_names)}
+
+    def get_compile_config(self):
+        # Keras saves what `jit_compile` became on this backend and device.
+        config = super().get_compile_config()
+        return config and {**config, "jit_compile": self._given_jit_compile}
 
     def compile_from_config(self, config):
         # Keras does this only if `compile` is not overridden.

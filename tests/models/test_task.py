@@ -49,6 +49,18 @@ def test_heads_that_are_not_trained_stay_so_with_other_dropout_rates():
     assert build().with_dropout(0.3).untrained_heads() == build().untrained_heads() != []
 
 
+@pytest.mark.parametrize("given", ["auto", True, False])
+def test_saved_models_keep_the_given_jit_compile(given):
+    model = tiny_tasks.TASKS["texts"].build()
+    model.compile(jit_compile=given)
+    loaded = model.new_copy()
+    loaded.compile_from_config(model.get_compile_config())
+    assert loaded.get_compile_config()["jit_compile"] == given
+    assert loaded.jit_compile == model.jit_compile
+    if keras.backend.backend() == "torch":
+        assert loaded._compiles_steps == model._compiles_steps
+
+
 @pytest.mark.once
 def test_list_of_dicts_is_rows_if_they_share_a_key():
     x, y = {"question": ["a", "b"]}, {"text": ["c", "d"]}
