@@ -63,9 +63,18 @@ def gelu_tanh(x):
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class PositionEmbedding(keras_hub.layers.PositionEmbedding):
-    """keras-hub's `PositionEmbedding`, whose gradient on GPUs with JAX is a matrix product."""
+    """keras-hub's `PositionEmbedding`, whose gradient on GPUs with JAX is a matrix product.
+
+    Refuses rows that are too long.
+    """
 
     def call(self, inputs, start_index=0, positions=None):
+        length, longest = inputs.shape[-2], self.sequence_length
+        if positions is None and isinstance(length, int) and length > longest:
+            raise ValueError(
+                f"Rows must have at most {longest} tokens, the backbone's `max_sequence_length`. "
+                f"Received: {length} tokens"
+            )
         if keras.backend.backend() != "jax" or positions is not None:
             return super().call(inputs, start_index=start_index, positions=positions)
         from keras_spanbert.layers.jax_gradients import repeat

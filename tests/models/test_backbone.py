@@ -43,6 +43,12 @@ def test_served_offsets_are_minus_1_for_special_tokens():
     assert served["token_ids"].numpy().tolist() == [[2, 5, 5, 5, 5, 5, 3]]
 
 
+def test_rows_that_are_too_long_are_refused():
+    x = {name: np.ones((1, 14), "int32") for name in inputs()}
+    with pytest.raises(ValueError, match="at most 13 tokens.*Received: 14 tokens"):
+        build()(x)
+
+
 @pytest.mark.torch_first
 def test_layers_have_the_given_arguments():
     layer = build(dropout=0.5, attention_dropout=0.0, rematerialize=True).transformer_layers[0]
