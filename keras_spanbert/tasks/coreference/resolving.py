@@ -317,6 +317,10 @@ def cluster_score(cluster: Sequence[dict]) -> float | None:
     return 0.5 + 0.5 * math.tanh(0.5 * cluster[0]["score"])  # The logistic function.
 
 
+def _check_alone(y, sample_weight):
+    check_none("documents include their `clusters`", y=y, sample_weight=sample_weight)
+
+
 class DocumentInputs:
     """The part of a resolver that handles documents and texts."""
 
@@ -326,11 +330,12 @@ class DocumentInputs:
 
         They are those of `inference.document_inputs`, and `cluster_ids`.
         """
+        _check_alone(y, sample_weight)
         return keras.utils.unpack_x_y_sample_weight(self.batches(x, batch_size=len(x))[0])
 
     def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, mode: str) -> tuple:
         # Batches instead of arrays, so that long documents are cut anew in each epoch.
-        check_none("documents include their `clusters`", y=y, sample_weight=sample_weight)
+        _check_alone(y, sample_weight)
         found = self.batches(
             x,
             batch_size or 1,

@@ -95,6 +95,13 @@ def test_quantized_heads_save_and_load(build, document, tmp_path):
 
 
 @pytest.mark.once
+def test_labels_and_weights_beside_documents_are_refused(build, document):
+    for given in [{"y": [1]}, {"sample_weight": [1.0]}]:
+        with pytest.raises(ValueError, match="None because documents include their `clusters`"):
+            build().preprocess([document], **given)
+
+
+@pytest.mark.once
 def test_encoder_from_the_preset_of_another_task(build, document, tokenizer, tmp_path):
     backbone = build().backbone
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=23)
