@@ -145,9 +145,7 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             `False`.
         dtype: string or `keras.DTypePolicy` of computations and weights.
             Softmax and layer normalization compute in float32 or wider. The
-            range of float16 is too small for training. With PyTorch, Keras
-            multiplies float64 matrices in float32, so the pretraining heads
-            return float32.
+            range of float16 is too small for training.
 
     Raises:
         ValueError: if `num_heads` does not divide `hidden_dim`.
