@@ -82,7 +82,8 @@ class Batches(keras.utils.PyDataset):
             of rows. Defaults to `True`.
 
     Raises:
-        ValueError: if there are no rows, or fewer than `batch_size`.
+        ValueError: if there are no rows, or fewer than `batch_size`, or the arrays
+            differ in their number of rows.
 
     Example:
     ```python
@@ -112,7 +113,10 @@ class Batches(keras.utils.PyDataset):
         self.arrays = keras.tree.map_structure(
             lambda array: np.asarray(array) if hasattr(array, "__array__") else array, arrays
         )
-        self.num_rows = len(keras.tree.flatten(self.arrays)[0])
+        sizes = [len(array) for array in keras.tree.flatten(self.arrays) if array is not None]
+        self.num_rows = sizes[0]
+        if min(sizes) < max(sizes):
+            raise ValueError(f"All arrays must have the same number of rows. Received: {sizes}")
         if not self.num_rows:
             raise ValueError("Batches must have at least one row. Received: num_rows=0")
         if not pad:

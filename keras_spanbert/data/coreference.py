@@ -56,8 +56,8 @@ def read(paths) -> list[dict]:
     Documents in subtokens also have `sentence_map` and `subtoken_map`, the
     sentence and the word of each subtoken. JSON lines in this form are not
     changed: missing keys, such as the `clusters` of text to predict, are not added,
-    and other keys are kept. CoNLL documents also have `part`, the number as written
-    in the file.
+    and other keys are kept. CoNLL-2012 documents also have `part`, the number as
+    written in the file, or `None`.
 
     The format of a file is recognized by its content:
 

@@ -87,7 +87,7 @@ def _read_document(name, part, begin, lines):
             )
     return {
         "doc_key": name if part is None else f"{name}_{int(part)}",
-        **({} if part is None else {"part": part}),
+        "part": part,
         "sentences": sentences,
         "speakers": speakers,
         "clusters": [sorted(mentions) for mentions in clusters.values()],
@@ -166,7 +166,7 @@ def _document_text(document, place):
         rule = "`part` must be a number of up to nine digits"  # See `BEGIN`.
         check(re.fullmatch(r"\d{1,9}", str(part)), place, rule, part)
         name = name.removesuffix(f"_{int(part)}")
-    elif found := re.fullmatch(r"(.*)_(0|[1-9]\d{0,8})", name):
+    elif "part" not in document and (found := re.fullmatch(r"(.*)_(0|[1-9]\d{0,8})", name)):
         name, part = found[1], f"{int(found[2]):03d}"
     _check_cell(name, place)
     rule = (
@@ -175,7 +175,7 @@ def _document_text(document, place):
     )
     check(not name.startswith("#"), place, rule, name)
     column = _coreference_column(document["clusters"], size, f"{place}, {document['doc_key']!r}")
-    lines = [f"#begin document ({name});" + (f" part {part}" if part else "")]
+    lines = [f"#begin document ({name});" + ("" if part is None else f" part {part}")]
     at = 0
     for s, sentence in enumerate(document["sentences"]):
         for number, word in enumerate(sentence):

@@ -8,7 +8,13 @@ import unicodedata
 
 import numpy as np
 
-from keras_spanbert.checks import accepts_datasets, check_kind, check_number_or_none, is_number
+from keras_spanbert.checks import (
+    accepts_datasets,
+    check_kind,
+    check_none,
+    check_number_or_none,
+    is_number,
+)
 from keras_spanbert.wording import LOG
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -65,7 +71,8 @@ def squad(
             Defaults to `None`. If given, the thresholds that maximize the scores
             are computed.
         no_answer_threshold: float. A question with a higher score counts as
-            unanswered, whatever its prediction. Defaults to `None`: no threshold.
+            unanswered, whatever its prediction. Only with `no_answer_scores`.
+            Defaults to `None`: no threshold.
         by_character: bool. Whether each character of a script without blanks
             between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer) counts as a
             word, as in MLQA's script for Chinese. Words of other scripts, such as
@@ -108,6 +115,8 @@ def squad(
     golds = _gold_answers(dataset)
     predictions = _by_id("predictions", predictions, lambda x: isinstance(x, str), "a string")
     check_number_or_none(no_answer_threshold=no_answer_threshold)
+    if no_answer_scores is None:
+        check_none("`no_answer_scores` is None", no_answer_threshold=no_answer_threshold)
     if not golds:
         raise ValueError("`dataset` must contain questions. Received: none")
     ids = list(golds)
@@ -152,7 +161,7 @@ def squad(
         for name, values in [("exact", exact), ("f1", f1)]:
             value, threshold = _best_threshold(values, scores, order, has_answer, is_empty)
             best[f"best_{name}"], best[f"best_{name}_thresh"] = value, threshold
-    if scores is not None and no_answer_threshold is not None:
+    if no_answer_threshold is not None:
         is_cut = scores > no_answer_threshold
         exact, f1 = (np.where(is_cut, ~has_answer, values) for values in [exact, f1])
 

@@ -189,6 +189,19 @@ def test_invalid_documents_are_not_written(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("name", ["(news_12);", "(news_12); part 000", "(news); part 0"])
+def test_begin_lines_are_written_as_they_were_read(tmp_path, name):
+    documents = coreference.read(write(tmp_path / "a.conll", conll(("Ann", "-"), name=name)))
+    assert read_again(documents, tmp_path) == documents
+    assert (tmp_path / "again.conll").read_text().startswith(f"#begin document {name}\n")
+
+
+def test_a_part_may_be_an_integer(tmp_path):
+    document = {"doc_key": "a_0", "part": 0, "sentences": [["w"]], "clusters": []}
+    (again,) = read_again([document], tmp_path)
+    assert (again["doc_key"], again["part"]) == ("a_0", "0")
+
+
 def test_a_part_of_more_than_nine_digits_is_not_written(tmp_path):
     document = {"doc_key": "a", "part": "1234567890", "sentences": [["w"]], "clusters": []}
     with pytest.raises(ValueError, match="up to nine digits. Received: '1234567890'"):

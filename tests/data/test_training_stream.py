@@ -123,6 +123,12 @@ def test_batch_returns_the_training_batch(corpus, preprocessor):
         np.testing.assert_array_equal(stream.batch(step)[0]["token_ids"], x["token_ids"])
 
 
+@pytest.mark.parametrize("size", [4, 6])
+def test_arrays_of_different_numbers_of_rows_are_refused(size):
+    with pytest.raises(ValueError, match=rf"the same number of rows. Received: \[5, {size}\]"):
+        Batches((np.arange(5), np.arange(size)), batch_size=2, seed=1)
+
+
 def test_rows_that_fill_the_last_batch_are_copies_with_weight_0():
     inputs, labels = np.arange(5), {"start": np.arange(5) + 10, "end": np.arange(10).reshape(5, 2)}
     weights = {"start": np.full(5, 2.0), "end": np.full((5, 2), 3.0)}

@@ -156,6 +156,8 @@ def test_wrong_argument_is_named(name, wrong):
         metrics.squad(**arguments)
     with pytest.raises(ValueError, match="`no_answer_threshold` must be a number or None"):
         metrics.squad(data(a=["x"]), {"a": "x"}, {"a": 1.0}, "1")
+    with pytest.raises(ValueError, match="must be None because `no_answer_scores` is None.*=0.5"):
+        metrics.squad(data(a=["x"]), {"a": "x"}, no_answer_threshold=0.5)
 
 
 def test_reference_predictions_get_the_expected_score(shared_data):
