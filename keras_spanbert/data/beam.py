@@ -29,8 +29,12 @@ def job_runner(name: str, options: Sequence[str], write_shard: Callable) -> Call
         options.append(f"{_PARTITIONS[0]}=1")
 
     def run(corpus, jobs, tokenizer):
-        added_tokens = tuple(tokenizer.added_tokens.items())
-        settings = tuple(tokenizer.get_vocabulary()), tokenizer.lowercase, added_tokens
+        settings = (
+            tuple(tokenizer.get_vocabulary()),
+            tokenizer.lowercase,
+            tuple(tokenizer.added_tokens.items()),
+            tokenizer.special_tokens_in_strings,
+        )
         writer = _WriteShard(corpus, settings, write_shard)
         with apache_beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
             _ = (
@@ -51,9 +55,14 @@ def job_runner(name: str, options: Sequence[str], write_shard: Callable) -> Call
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(vocabulary, lowercase, added_tokens):
+def _tokenizer(vocabulary, lowercase, added_tokens, special_tokens_in_strings):
     """Returns one tokenizer per process, because TensorFlow keeps the traces of each one."""
-    return SpanBertTokenizer(vocabulary, lowercase=lowercase, added_tokens=dict(added_tokens))
+    return SpanBertTokenizer(
+        vocabulary,
+        lowercase=lowercase,
+        added_tokens=dict(added_tokens),
+        special_tokens_in_strings=special_tokens_in_strings,
+    )
 
 
 class _WriteShard(apache_beam.DoFn):

@@ -52,6 +52,7 @@ class PreparedCorpus(BlockDatasets):
         vocabulary: list of tokens.
         lowercase: bool.
         added_tokens: dict, see `SpanBertTokenizer`.
+        special_tokens_in_strings: bool, see `SpanBertTokenizer`.
         cross_documents: bool, see `Corpus`.
         files: list of strings, paths of the shards.
         checksums: dict from each file to its SHA-256 sum.
@@ -99,6 +100,8 @@ class PreparedCorpus(BlockDatasets):
         self.vocabulary = manifest["vocabulary"]
         self.lowercase = manifest["lowercase"]
         self.added_tokens = manifest["added_tokens"]
+        # Older manifests do not have it.
+        self.special_tokens_in_strings = manifest.get("special_tokens_in_strings", False)
         self.cross_documents = manifest["cross_documents"]
         self._counts = np.array(manifest["counts"])
         self._shards = manifest["shards"]
@@ -126,7 +129,10 @@ class PreparedCorpus(BlockDatasets):
     def tokenizer(self) -> SpanBertTokenizer:
         """Returns the tokenizer that the corpus was prepared with."""
         return SpanBertTokenizer(
-            self.vocabulary, lowercase=self.lowercase, added_tokens=self.added_tokens
+            self.vocabulary,
+            lowercase=self.lowercase,
+            added_tokens=self.added_tokens,
+            special_tokens_in_strings=self.special_tokens_in_strings,
         )
 
     def num_blocks(self, split: str = "train") -> int:
@@ -182,7 +188,7 @@ class PreparedCorpus(BlockDatasets):
                 f"A prepared corpus must have the model's sequence length, {sequence_length}. "
                 f"Prepare it again. Received: {self.path}, with {self.sequence_length}"
             )
-        for name in ["lowercase", "added_tokens"]:
+        for name in ["lowercase", "added_tokens", "special_tokens_in_strings"]:
             mine, other = getattr(self, name), getattr(tokenizer, name)
             if mine != other:
                 raise ValueError(
@@ -336,6 +342,7 @@ def prepare(
             "min_tokens": min_tokens,
             "lowercase": tokenizer.lowercase,
             "added_tokens": dict(tokenizer.added_tokens),
+            "special_tokens_in_strings": bool(tokenizer.special_tokens_in_strings),
             "cross_documents": corpus.cross_documents,
             "vocabulary": tokenizer.get_vocabulary(),
             "counts": counts.tolist(),

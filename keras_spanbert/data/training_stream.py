@@ -223,6 +223,10 @@ class BlockDatasets:
 
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`, kept in memory.
+
+        Raises:
+            ValueError: if the corpus does not fit the preprocessor, or the split has no
+                block.
         """
         tf = require("tensorflow", "A corpus")
 
@@ -231,6 +235,11 @@ class BlockDatasets:
             check_counts(steps=steps)
         check_in("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}")
         corpus = self.prepared(preprocessor, min_tokens)
+        if not corpus.num_blocks(split):
+            raise ValueError(
+                f"Evaluation text must have a document of {corpus.min_tokens} tokens or more "
+                f"(--min_block_tokens). Received: none with split={split!r}"
+            )
         length, pad_id = preprocessor.sequence_length, preprocessor.tokenizer.pad_token_id
 
         def blocks():

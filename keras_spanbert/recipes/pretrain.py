@@ -166,11 +166,6 @@ def run(run: Run) -> None:
         settings = preprocessor, FLAGS.min_block_tokens, corpora.tokenizing_progress()
         corpus = corpus.prepared(*settings)
         evaluated = eval_corpus.prepared(*settings) if eval_corpus else corpus
-        if not evaluated.num_blocks(split):
-            raise ValueError(
-                f"Evaluation text must have a document of {FLAGS.min_block_tokens} tokens or more "
-                "(--min_block_tokens). Received: none"
-            )
         counts, num_blocks = corpus.token_counts()
         stream = ks.TrainingStream(
             corpus, preprocessor, FLAGS.batch_size, FLAGS.seed, unigram_counts=counts

@@ -287,6 +287,12 @@ def test_last_evaluation_batch_is_padded_with_zero_weight_rows(tmp_path, preproc
     assert not x["padding_mask"][3:].any() and not x["token_ids"][3:].any()
 
 
+def test_evaluation_without_blocks_is_refused(tmp_path, preprocessor):
+    files, _ = numbered_files(tmp_path, [15])
+    with pytest.raises(ValueError, match="Evaluation text must .* none with split='held_out'"):
+        Corpus(files).evaluation_dataset(preprocessor, 8)
+
+
 def test_evaluation_steps_use_all_documents(tmp_path, preprocessor, tokenizer):
     files, documents = numbered_files(tmp_path, [100, 100, 100])
     dataset = Corpus(files).evaluation_dataset(preprocessor, 8, split="all", steps=3)

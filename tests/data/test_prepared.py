@@ -221,6 +221,23 @@ def test_added_tokens_are_recorded(corpus, folder, tmp_path):
         PreparedCorpus(folder).prepared(preprocessor)
 
 
+@pytest.mark.parametrize("runner", [None, "DirectRunner"])
+def test_special_tokens_in_texts_are_recorded(tmp_path, runner):
+    if runner:
+        pytest.importorskip("apache_beam")
+    (tmp_path / "a.txt").write_text("one [MASK] two")
+    finds = ks.SpanBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
+    corpus, folder = Corpus(str(tmp_path / "a.txt")), str(tmp_path / "p")
+    prepare(corpus, finds, LENGTH, folder, min_tokens=3, beam_runner=runner)
+    written = PreparedCorpus(folder)
+    (block,) = written.read(np.array([0]))
+    assert block[1:4].tolist() == written.tokenizer()("one [MASK] two").tolist() == [5, 4, 6]
+    written.prepared(ks.SpanBertPretrainerPreprocessor(finds, LENGTH))
+    preprocessor = ks.SpanBertPretrainerPreprocessor(ks.SpanBertTokenizer(VOCABULARY), LENGTH)
+    with pytest.raises(ValueError, match="special_tokens_in_strings=False. Received: .*=True"):
+        written.prepared(preprocessor)
+
+
 def test_invalid_folders_and_arguments_are_named(corpus, tokenizer, folder, tmp_path):
     before = sorted(os.listdir(folder))
     with pytest.raises(ValueError, match="must be new or empty"):
