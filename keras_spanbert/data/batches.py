@@ -105,7 +105,7 @@ class Batches(keras.utils.PyDataset):
         pad: bool = True,
     ):
         super().__init__()
-        check_id("seed", seed)
+        check_counts(0, seed=seed)
         check_flags(whole_epochs=whole_epochs, shuffle=shuffle, by_length=by_length, pad=pad)
         whole_epochs = whole_epochs or by_length
         if whole_epochs and isinstance(arrays, tuple):

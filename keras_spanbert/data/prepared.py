@@ -420,7 +420,7 @@ def _run_in_threads(progress, corpus, jobs, tokenizer):
 
 
 # === Shards ===
-def _dtype(vocabulary_size: int, has_marks: bool = False) -> np.dtype:
+def _dtype(vocabulary_size: int, has_marks: bool) -> np.dtype:
     """Returns the dtype of stored ids. Ids with marks of linguistic spans need 32 bits."""
     return np.dtype("<u2" if vocabulary_size <= 1 << 16 and not has_marks else "<u4")
 

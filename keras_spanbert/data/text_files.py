@@ -144,7 +144,7 @@ def read_documents(
     return _split_documents(_read_text(path, encoding_errors, within), boundary, before)
 
 
-def _split_documents(parts, boundary, rest=""):
+def _split_documents(parts, boundary, rest):
     """Yields `(text, ends_document)` from a file's text. Blank documents are dropped."""
     is_open = False  # Whether a piece of a document was yielded but not its end.
     for part in parts:

@@ -45,7 +45,7 @@ def reference_normalizer(lowercase: bool):
 
 
 @functools.cache
-def graph_normalizer(lowercase: bool, found_tokens: tuple[tuple[str, bool], ...] = ()):
+def graph_normalizer(lowercase: bool, found_tokens: tuple[tuple[str, bool], ...]):
     """Returns the `GraphNormalizer` for these settings. Tokenizers share it."""
     # Created outside of a graph that may be traced at the moment.
     with tf.init_scope(), tf.device("cpu"):
@@ -63,9 +63,8 @@ class GraphNormalizer:
     # both on each character and builds a table of the reference's results. In the table, blanks
     # surround a character that is a word of its own, and a stand-in replaces a character at which
     # TensorFlow Text would split a word. Texts that both normalize alike take a faster path.
-    def __init__(self, lowercase, found_tokens=None):
+    def __init__(self, lowercase, found_tokens):
         self.lowercase = lowercase
-        found_tokens = found_tokens or {}
         self._marks = {
             token: (chr(_FIRST_MARK + i) + _IN_MARK * (len(token) - 2) + _END_OF_MARK)[: len(token)]
             for i, token in enumerate(found_tokens)

@@ -123,6 +123,11 @@ def test_batch_returns_the_training_batch(corpus, preprocessor):
         np.testing.assert_array_equal(stream.batch(step)[0]["token_ids"], x["token_ids"])
 
 
+def test_negative_seed_is_refused():
+    with pytest.raises(ValueError, match="`seed` must be at least 0. Received: seed=-1"):
+        Batches((np.arange(5),), batch_size=2, seed=-1)
+
+
 @pytest.mark.parametrize("size", [4, 6])
 def test_arrays_of_different_numbers_of_rows_are_refused(size):
     with pytest.raises(ValueError, match=rf"the same number of rows. Received: \[5, {size}\]"):
