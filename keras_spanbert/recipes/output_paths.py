@@ -50,7 +50,8 @@ def check() -> None:
         names = stores.entries(FLAGS.output)
         # A run may have been killed before it wrote `run.json`. With several processes, the first
         # one may be writing already.
-        is_run = "run.json" in names or names == ["checkpoints"]
+        complete = [name for name in names if not name.endswith(files.PARTIAL)]
+        is_run = "run.json" in names or complete == ["checkpoints"]
         if names and not (FLAGS.resume and is_run):
             refuse("`--output` must be new or empty, or hold a run to --resume", "output")
     if FLAGS.export:

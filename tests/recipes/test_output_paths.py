@@ -107,6 +107,12 @@ def test_free_paths_are_accepted(folder, flags):
     check_flags_only(*ANSWERING, *flags)
 
 
+def test_run_killed_while_writing_its_flags_can_start_again(folder):
+    for name in ["checkpoints", ".run.json-0a1b2c3d.partial"]:
+        (folder / "run" / name).mkdir(parents=True)
+    check_flags_only(*ANSWERING, "--predictions=new.json", "--output=run", "--resume")
+
+
 @flagsaver.flagsaver
 def test_tilde_is_home_in_path_flags(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
