@@ -41,6 +41,8 @@ from keras_spanbert.metrics.glue import CLASSES  # noqa: E402
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
 QUESTION = ["id", "question", "context", "answers", "golds"]
 MIN_SEEDS = 5  # Differences over fewer seeds are not plotted.
+# Not those of another version of the code, except from this one.
+DIFFERENCE = re.compile(r".* - \w+(-\w+)?(, (random|grouped))?")
 ARMS = ["ours-random", "peer-random", "ours-grouped", "peer-grouped"]
 
 
@@ -64,7 +66,7 @@ SETTINGS = {
     "semeval2010": Settings(1200, 200, 700, 48, 2, 2e-4, seeds=8),
     "sst-2": Settings(5000, 400, 872, 48, 1, 2e-4, batch_size=32),
     "codah": Settings(1200, 200, 555, 48, 1, 2e-4),
-    "squad": Settings(2500, 300, 700, 80, 1, 3e-4, layers="0,1,2"),
+    "squad": Settings(2500, 300, 700, 80, 1, 3e-4, layers="0,1,2", seeds=8),
     "wnut17": Settings(2800, 400, 1287, 64, 1, 4e-4, layers="0,1,2", seeds=8),
 }
 
@@ -348,8 +350,8 @@ def show(path):
         csv.writer(file).writerows([titles, *rows])
     for data, score, name, seeds, mean, width, _ in rows:
         print(f"{data:<12} {score:<9} {name:<36} {seeds:>2} {mean:>7.2f} ± {width or 0:.2f}")
-    shown = [row for row in rows if row[1] == "last" and " - " in row[2] and row[3] >= MIN_SEEDS]
-    _plot(shown, f"{stem}.png")
+    shown = [row for row in rows if row[1] == "last" and row[3] >= MIN_SEEDS]
+    _plot([row for row in shown if DIFFERENCE.fullmatch(row[2])], f"{stem}.png")
 
 
 def _differences(arms):

@@ -4,7 +4,7 @@
 python train.py --task=classification --preset=saved_models/encoder-english \
   --train_data=examples/data/reviews_train.csv --eval_data=examples/data/reviews_dev.csv \
   --epochs=20 --patience=2 --batch_size=8 --learning_rate=2e-4 --output=out/early \
-  | grep -E "step|Stopping"
+  | grep Stopping
 
 # %% small
 python train.py --task=prepare --train_data=examples/data/lighthouse.txt \
