@@ -41,7 +41,7 @@ from keras_spanbert.metrics.glue import CLASSES  # noqa: E402
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
 QUESTION = ["id", "question", "context", "answers", "golds"]
 MIN_SEEDS = 5  # Differences over fewer seeds are not plotted.
-# Not those of another version of the code, except from this one.
+# Those to plot. Differences within another version of the code are left out.
 DIFFERENCE = re.compile(r".* - \w+(-\w+)?(, (random|grouped))?")
 ARMS = ["ours-random", "peer-random", "ours-grouped", "peer-grouped"]
 

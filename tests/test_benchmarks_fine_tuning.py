@@ -60,7 +60,7 @@ def test_table_of_the_page_has_the_means_of_its_file():
     for arms in shown:
         cells = [f"{arms[f'{library}-random'][0]:.1f}" for library in ["ours", "peer"]]
         differences = ["ours - peer", "random - grouped", "ours-random truncated - ours-random"]
-        cells += ["{:+.1f} ± {:.1f}".format(*arms[name]) for name in differences]
+        cells += ["{:+.1f} ± {:.1f}".format(*arms[name]) for name in differences if name in arms]
         assert f"| {' | '.join(cells)} |" in page
     assert len(shown) >= 3
 

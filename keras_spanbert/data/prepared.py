@@ -100,7 +100,7 @@ class PreparedCorpus(BlockDatasets):
         self.vocabulary = manifest["vocabulary"]
         self.lowercase = manifest["lowercase"]
         self.added_tokens = manifest["added_tokens"]
-        # Older manifests do not have it.
+        # Older manifests lack this setting.
         self.special_tokens_in_strings = manifest.get("special_tokens_in_strings", False)
         self.cross_documents = manifest["cross_documents"]
         self._counts = np.array(manifest["counts"])

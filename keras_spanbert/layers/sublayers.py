@@ -17,13 +17,12 @@ def kernel_initializer(
 ) -> keras.initializers.Initializer:
     """Returns BERT's initializer for embeddings and kernels, or zeros in `skip_initialization`.
 
-    `truncated`: numbers above two `stddev` are drawn again, which makes the standard deviation of
-    the kernel 0.88 times as large.
+    With `truncated`, numbers further than two `stddev` from 0 are drawn again, so that the kernel's
+    own standard deviation is 0.88 times `stddev`.
     """
     if _IS_SKIPPED.get():
         return keras.initializers.Zeros()
-    initializers = keras.initializers
-    cls = initializers.TruncatedNormal if truncated else initializers.RandomNormal
+    cls = keras.initializers.TruncatedNormal if truncated else keras.initializers.RandomNormal
     return cls(stddev=stddev)
 
 

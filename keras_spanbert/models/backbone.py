@@ -38,16 +38,16 @@ POOLER = TensorGroup(
 )
 
 
-def dense_layer(
-    parent, units: int, name: str, truncated: bool = False, **kwargs
-) -> keras.layers.Dense:
-    """Returns a dense layer of a head with the range and policy of a backbone or another layer."""
-    # Not truncated, as in the released fine-tuning code and in transformers. With the smaller
-    # kernels of a truncated distribution, some short runs do not learn: see benchmarks/README.md.
-    initializer = kernel_initializer(parent.initializer_range, truncated)
-    return keras.layers.Dense(
-        units, kernel_initializer=initializer, dtype=parent.dtype_policy, name=name, **kwargs
-    )
+def dense_layer(parent, units: int, name: str, **kwargs) -> keras.layers.Dense:
+    """Returns a dense layer of a head, with the policy of a backbone or of a layer of the head.
+
+    Other arguments are those of `keras.layers.Dense`.
+    """
+    # Not truncated, as in the released fine-tuning code and in transformers: with the smaller
+    # kernels of a truncated distribution, short runs score less. See benchmarks/README.md.
+    initializer = kernel_initializer(parent.initializer_range, truncated=False)
+    kwargs = {"kernel_initializer": initializer, **kwargs}
+    return keras.layers.Dense(units, dtype=parent.dtype_policy, name=name, **kwargs)
 
 
 def pooler(backbone) -> keras.layers.Dense:
@@ -132,8 +132,9 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             `"gelu"`, the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
         initializer_range: float. Standard deviation of new embeddings and
-            kernels, including those of heads. Defaults to `0.02`, BERT's value
-            for layers of width 768. Narrow models learn faster with
+            kernels, including those of heads. The encoder's are truncated at
+            twice this value. Defaults to `0.02`, BERT's value for layers of
+            width 768. Narrow models learn faster with
             `0.02 * (768 / hidden_dim) ** 0.5`, which keeps the scale of the
             outputs.
         rematerialize: bool. Whether to recompute a layer's activations in the

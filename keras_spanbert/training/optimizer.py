@@ -100,7 +100,7 @@ class WarnAfterDecay(keras.callbacks.Callback):
 
 
 def check_ema(callbacks: list, optimizer) -> None:
-    """Raises `ValueError` if averages of the weights are asked for, but the optimizer has none.
+    """Raises `ValueError` if a callback needs averages of the weights that the optimizer lacks.
 
     Keras itself says so after the first epoch, and never if there is no validation data.
     """

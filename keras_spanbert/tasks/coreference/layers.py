@@ -87,7 +87,7 @@ def select_spans(scores, starts, ends, top_span_mask, num_tokens, max_span_width
 
     Returns int32 `[B, K]`, indices of candidates in ascending order. If fewer spans are kept than
     requested, or the mask is 0, the remaining places at the end have the index of the first span
-    that is kept, or 0 if none is.
+    that is kept, or 0 if there is no such span.
     """
     num_documents, num_candidates = ops.shape(scores)
     num_top = ops.shape(top_span_mask)[1]
@@ -232,7 +232,8 @@ class WeightedLayer(keras.layers.Layer):
     def dense(self, name, units, **kwargs):
         """Returns a dense layer with this layer's settings, which Keras can quantize."""
         # Truncated, as in the released coreference code.
-        return dense_layer(self, units, name, truncated=True, **kwargs)
+        initializer = kernel_initializer(self.initializer_range)
+        return dense_layer(self, units, name, kernel_initializer=initializer, **kwargs)
 
     def cast(self, x):
         return ops.cast(x, self.compute_dtype)

@@ -353,7 +353,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         return TwoRateAdam(heads=self.head_names())
 
     def default_loss(self):
-        return WeightedMean()  # Of the losses of documents: see `compute_loss`.
+        return WeightedMean()  # `compute_loss` passes the losses of documents.
 
     def head_names(self) -> list[str]:
         """Returns the names of the layers outside the encoder: see `TwoRateAdam`."""
