@@ -34,7 +34,6 @@ import numpy as np  # noqa: E402
 from measuring import preset  # noqa: E402
 
 import keras_spanbert as ks  # noqa: E402
-from keras_spanbert.data.batches import Batches, row_lengths, trim  # noqa: E402
 from keras_spanbert.data.questions import Examples  # noqa: E402
 from keras_spanbert.metrics.glue import CLASSES  # noqa: E402
 
@@ -133,8 +132,8 @@ def run(name, arm, seed, settings, path):
     preprocessor = cls.preprocessor_cls.from_preset(path, sequence_length=settings.length, **more)
     model = cls.from_preset(path, preprocessor=preprocessor, **arguments)
     arrays = model.preprocess(train)
-    batches = (Batches if kind == "grouped" else RandomBatches)(
-        arrays, settings.batch_size, seed, by_length=kind == "grouped", whole_epochs=True, pad=False
+    batches = ks.Batches(
+        arrays, settings.batch_size, seed, cut=True, by_length=kind == "grouped", pad=False
     )
     steps = settings.epochs * batches.num_batches
     schedule = ks.LinearWarmupDecay(settings.learning_rate, steps // 10, steps)
@@ -164,14 +163,6 @@ def run(name, arm, seed, settings, path):
     found["last"] = found["scores"][-1]
     found["selected"] = found["scores"][int(np.argmax(found["held_out_scores"]))]
     return found
-
-
-class RandomBatches(Batches):
-    """Random rows, cut to the longest of them."""
-
-    def batch(self, step, part=0, num_parts=1):
-        batch = super().batch(step, part, num_parts)
-        return trim(batch, int(row_lengths(batch[0]).max()))
 
 
 class Peer:

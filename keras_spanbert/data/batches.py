@@ -70,16 +70,18 @@ class Batches(keras.utils.PyDataset):
             batch can contain rows of two epochs.
         shuffle: bool. Whether each epoch has a new random order. Defaults to
             `True`.
-        by_length: bool. Whether to batch rows of similar length, each batch cut to one
-            of a few lengths to reduce padding. `x` is then a dict of a model's
-            arrays, `[N, L]` or with more axes between N and L. Labels are `[N]` or
-            `[N, C]` with weights `[N]`, or both are `[N, L]`. Epochs are whole.
-            Defaults to `False`.
+        by_length: bool. Whether to batch rows of similar length, and to cut the
+            batches. This is faster, but batches are less random. Defaults to `False`.
         pad: bool. Whether to fill the last batch of a whole epoch with rows that do not
             count. Their weight is 0, and if `x` has `token_ids`, it also has `row_mask`
             `[B]`, 0 for these rows, which the losses of the tasks leave out. Otherwise
             the last batch has fewer rows, and `batch_size` may be larger than the number
             of rows. Defaults to `True`.
+        cut: bool. Whether to reduce padding: each batch is cut to one of a few lengths,
+            in which its longest row fits. `x` is then a dict of a model's arrays,
+            `[N, L]` or with more axes between N and L. Labels are `[N]` or `[N, C]`
+            with weights `[N]`, or both are `[N, L]`. Epochs are whole. Defaults to
+            `False`.
 
     Raises:
         ValueError: if there are no rows, or fewer than `batch_size`, or the arrays
@@ -103,11 +105,14 @@ class Batches(keras.utils.PyDataset):
         shuffle: bool = True,
         by_length: bool = False,
         pad: bool = True,
+        cut: bool = False,
     ):
         super().__init__()
         check_counts(0, seed=seed)
-        check_flags(whole_epochs=whole_epochs, shuffle=shuffle, by_length=by_length, pad=pad)
-        whole_epochs = whole_epochs or by_length
+        check_flags(whole_epochs=whole_epochs, shuffle=shuffle, pad=pad)
+        check_flags(cut=cut, by_length=by_length)
+        cut = cut or by_length
+        whole_epochs = whole_epochs or cut
         if whole_epochs and isinstance(arrays, tuple):
             arrays = tuple(array for array in arrays if array is not None)
         self.arrays = keras.tree.map_structure(
@@ -134,7 +139,8 @@ class Batches(keras.utils.PyDataset):
         self.pad = pad
         # Whether batches have weights, because the last one of each epoch is filled.
         self.has_weights = whole_epochs and pad and self.num_rows % batch_size > 0
-        self.sizes = row_lengths(self.arrays[0]) if by_length else None
+        self.by_length = by_length
+        self.sizes = row_lengths(self.arrays[0]) if cut else None
         self.first_step = 0
         self._has_begun = False
         self._asked_for = set()  # Batches of the epoch that Keras has asked for.
@@ -173,7 +179,7 @@ class Batches(keras.utils.PyDataset):
         order = batches = np.arange(self.num_rows)
         if self.shuffle:
             order = batches = np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)
-        if self.sizes is not None:
+        if self.by_length:
             num_parts = -(-self.num_batches // _BATCHES_AT_ONCE) if self.shuffle else 1
             batches = []
             for number, rows in enumerate(_split(order, -(-self.num_batches // num_parts) * size)):
@@ -182,6 +188,9 @@ class Batches(keras.utils.PyDataset):
                     generator = np.random.default_rng([self.seed, epoch, number])
                     part = [part[i] for i in generator.permutation(len(part))]
                 batches += part
+        elif self.whole_epochs:
+            batches = _split(order, size)
+        if self.sizes is not None:
             # The longest batch comes first: if it does not fit into memory, training fails at
             # once. A batch of another length comes next. If the first two had the same length,
             # Keras on TensorFlow would assume that all batches have this length.
@@ -190,8 +199,6 @@ class Batches(keras.utils.PyDataset):
             front = [longest, *[i for i, n in enumerate(lengths) if n != lengths[longest]][:1]]
             others = [i for i in range(len(batches)) if i not in front]
             batches = [batches[i] for i in front + others]
-        elif self.whole_epochs:
-            batches = _split(order, size)
         self._last_epoch = epoch, batches  # One assignment, because Keras's threads read it.
         return batches
 

@@ -199,7 +199,8 @@ class ClassifierTask(SpanBertTask):
             batch_size or 32,
             seed=random.randint(1, 10**9),
             shuffle=mode == "fit" and shuffle,
-            by_length=True,
+            cut=True,
+            by_length=mode == "evaluate",
             pad=False,
         )
         return found, None, None

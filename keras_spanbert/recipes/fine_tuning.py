@@ -64,7 +64,7 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
             data[name] and recipe.read(data[name], name, model)
             for name in ["eval_data", "predict_data"]
         )
-        rows = train and (recipe.stream or length_grouped_stream)(model, train)
+        rows = train and (recipe.stream or stream)(model, train)
         if rows:
             distribution.check_batch_size(FLAGS.batch_size)  # It may be lower now.
         later = [
@@ -159,15 +159,17 @@ def build_model(**arguments):
     return model
 
 
-def length_grouped_stream(model, examples: list):
-    """Returns the stream of labelled examples, in batches of similar length."""
+def stream(model, examples: list):
+    """Returns the batches of labelled examples."""
     log(
         f"{format_count(len(examples), 'example')}; tokenizing to at most "
         f"{FLAGS.sequence_length} tokens"
     )
     arrays = model.preprocess(examples)
     lower_batch_size(len(arrays[0]["token_ids"]))
-    return ks.Batches(arrays, FLAGS.batch_size, FLAGS.seed, by_length=True)
+    return ks.Batches(
+        arrays, FLAGS.batch_size, FLAGS.seed, cut=True, by_length=FLAGS.group_by_length
+    )
 
 
 def lower_batch_size(num_rows: int) -> None:

@@ -119,7 +119,7 @@ def check() -> None:
     """Checks the flags. Raises `ValueError` if one is wrong."""
     corpora.check()
     _check_objectives(are_final=not FLAGS.preset or FLAGS["objectives"].present)
-    for name in ["lora_rank", "patience"]:
+    for name in ["lora_rank", "patience", "group_by_length"]:
         check_value(name, not FLAGS[name].present, "left out with --task=pretrain")
     if not FLAGS.eval_data:
         check_value("held_out", FLAGS.held_out > 0.0, "above 0 without --eval_data")

@@ -64,7 +64,7 @@ class Recipe:
     model_arguments: Callable[[list], dict] = lambda examples: {}
     build: Callable | None = None  # `None`: `fine_tuning.build_model`.
     preprocessor_flags: tuple[str, ...] = ("sequence_length",)  # Arguments of the preprocessor.
-    # Returns batches of the model and examples. `None`: `fine_tuning.length_grouped_stream`.
+    # Returns batches of the model and examples. `None`: `fine_tuning.stream`.
     stream: Callable | None = None
     # Returns the number of sequences per row, for the model and the stream.
     sequences: Callable = lambda model, stream: 1

@@ -161,7 +161,7 @@ def stream(model, examples):
         _take_types(model.preprocessor, examples, FLAGS.train_data)
         types = format_count(len(model.preprocessor.types()), "type")
         log(f"Symbols for {types} of subjects and objects")
-    return fine_tuning.length_grouped_stream(model, examples)
+    return fine_tuning.stream(model, examples)
 
 
 def evaluate(model, examples):

@@ -71,6 +71,12 @@ group.path(
     "format of --dataset. Required with --predict_data, except with --question and for coreference "
     "in plain text: these results are printed in any case. Default: no file.",
 )
+group.boolean(
+    "group_by_length",
+    "Put examples of similar length in a batch. This is faster, but batches are less random, and "
+    "scores can be lower. Not for pretraining, question answering or coreference.",
+    default=False,
+)
 
 group = Group("Model", "a preset to start from, or the settings of a new model to pretrain.")
 group.path(

@@ -1,14 +1,16 @@
-"""Batches of similar length."""
+"""Batches that are cut to the length of their rows."""
 
 import sys
 
 import keras
 import numpy as np
 import pytest
+import tiny_classifier
 
 from keras_spanbert.data.batches import Batches, round_up, row_lengths, trim
 
 LENGTH = 64
+CUTS = [8, 12, 16, 24, 32, 48, 64]
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +52,35 @@ def test_only_labels_of_tokens_are_trimmed(weights, length):
         assert rest[0].shape == (2, 4)
 
 
+def test_random_batches_are_cut_to_their_longest_row(arrays):
+    batches = Batches(arrays, 8, seed=3, cut=True)
+    means = []
+    for step in range(11):
+        x, _, weights = batches.batch(step)
+        sizes = x["padding_mask"].sum(1)
+        assert x["token_ids"].shape[1] == next(n for n in CUTS if n >= sizes.max())
+        means.append(sizes[weights > 0].mean())
+    grouped = Batches(arrays, 8, seed=3, by_length=True)
+    spread = np.std([grouped.batch(step)[0]["padding_mask"].sum(1).mean() for step in range(11)])
+    assert np.std(means) < spread / 2
+
+
+def test_batches_of_fit_are_random():
+    model = tiny_classifier.build()
+    texts, labels = tiny_classifier.rows(80)
+    widths = {}
+    for mode in ["fit", "evaluate"]:
+        batches, *_ = model.preprocess_rows(texts, labels, None, 4, True, mode)
+        widths[mode] = np.mean([x["token_ids"].shape[1] for x, _ in batches])
+    assert widths["evaluate"] < 0.8 * widths["fit"] < 0.9 * 24
+
+
+@pytest.mark.parametrize("by_length", [False, True])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_epochs_of_fit(arrays, shuffle):
-    batches = Batches((*arrays, None), 8, 1, shuffle=shuffle, by_length=True, pad=False)
+def test_epochs_of_fit(arrays, shuffle, by_length):
+    batches = Batches(
+        (*arrays, None), 8, 1, shuffle=shuffle, cut=True, by_length=by_length, pad=False
+    )
     orders = []
     batches.on_epoch_end()  # `fit` calls it once before the first epoch.
     for epoch in range(2):
@@ -148,9 +176,9 @@ def test_fit_sees_every_row_of_an_epoch_once(pad):
     assert rows_of([again[0][0]]) != rows_of([last[0]])
 
 
-@pytest.mark.parametrize("by_length", [False, True])
-def test_processes_share_a_batch_and_arrays_equal_tensors(arrays, by_length):
-    batches = Batches(arrays, 8, 3, whole_epochs=True, by_length=by_length)
+@pytest.mark.parametrize("kind", [{}, {"cut": True}, {"by_length": True}])
+def test_processes_share_a_batch_and_arrays_equal_tensors(arrays, kind):
+    batches = Batches(arrays, 8, 3, whole_epochs=True, **kind)
     whole = list(batches.dataset().take(12).as_numpy_iterator())
     parts = [list(batches.dataset(part, 4).take(12).as_numpy_iterator()) for part in range(4)]
     for step, (batch, *shares) in enumerate(zip(whole, *parts)):
@@ -165,10 +193,11 @@ def test_batches_need_no_tensorflow(arrays, monkeypatch):
     assert x["token_ids"].shape == (8, 64) and weights.sum() == 3.0
 
 
-def test_lengths_are_few(arrays):
+@pytest.mark.parametrize("kind", [{"cut": True}, {"by_length": True}])
+def test_lengths_are_few(arrays, kind):
     """XLA compiles one program for each."""
-    batches = Batches(arrays, 8, 3, by_length=True)
+    batches = Batches(arrays, 8, 3, **kind)
     lengths = {batches.batch(step)[0]["token_ids"].shape for step in range(33)}
-    assert lengths <= {(8, length) for length in [8, 12, 16, 24, 32, 48, 64]}
+    assert lengths <= {(8, length) for length in CUTS}
     signature = batches.dataset().element_spec[0]["token_ids"]
     assert signature.shape.as_list() == [8, None]

@@ -136,6 +136,7 @@ PAIRS = "--objectives=mlm,nsp"
         ("prepare", ["--eval_data=a.txt"], ["`--eval_data` must be left out with --task=prepare"]),
         ("prepare", ["--batch_size=2"], ["`--batch_size` must be left out with --task=prepare"]),
         ("pretrain", ["--predictions=b.json"], ["`--predictions` must be left out with --task"]),
+        ("pretrain", ["--group_by_length"], ["`--group_by_length` must be left out with --task"]),
         ("pretrain", ["--lora_rank=2"], ["`--lora_rank` must be left out with --task=pretrain"]),
         (QA, ["--train_data=", "--eval_data=train.json", "--learning_rate=1"],
          ["applies only with --train_data. Received: --learning_rate=1.0, --train_data="]),

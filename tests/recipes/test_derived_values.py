@@ -5,7 +5,9 @@ import json
 import types
 
 import keras
+import numpy as np
 import pytest
+import tiny_classifier
 from small_runs import start
 from train_script import check_fails, run_in_process
 
@@ -216,6 +218,17 @@ def test_batch_size_that_was_lowered_must_fit_the_devices(tmp_path, monkeypatch,
     monkeypatch.setattr(ks, "distribute", lambda mode: Distribution(num_replicas=8))
     flags += ["--sequence_length=16", f"--output={tmp_path / 'run'}"]
     check_fails(capsys, flags, "multiple of the 8 replicas. Received: batch_size=12")
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_batches_are_random_unless_grouped(flags, by_length):
+    flags(batch_size=4, sequence_length=24, seed=1, group_by_length=by_length)
+    model = tiny_classifier.build()
+    rows = tiny_classifier.examples(*tiny_classifier.rows(40))
+    found = fine_tuning.stream(model, rows)
+    expected = ks.Batches(model.preprocess(rows), 4, 1, cut=True, by_length=by_length)
+    for step in range(10):
+        np.testing.assert_equal(found.batch(step), expected.batch(step))
 
 
 def test_annotated_text_keeps_the_share_that_is_held_out(flags, tmp_path, monkeypatch):
