@@ -142,6 +142,7 @@ class Batches(keras.utils.PyDataset):
         self.by_length = by_length
         self.sizes = row_lengths(self.arrays[0]) if cut else None
         self.first_step = 0
+        self._min_length = 0  # See `__getitem__`.
         self._has_begun = False
         self._asked_for = set()  # Batches of the epoch that Keras has asked for.
         self._last_epoch = None, None  # The epoch that was used last, and its rows.
@@ -192,8 +193,7 @@ class Batches(keras.utils.PyDataset):
             batches = _split(order, size)
         if self.sizes is not None:
             # The longest batch comes first: if it does not fit into memory, training fails at
-            # once. A batch of another length comes next. If the first two had the same length,
-            # Keras on TensorFlow would assume that all batches have this length.
+            # once. A batch of another length comes next, for `__getitem__`.
             lengths = [self._length(rows) for rows in batches]
             longest = int(np.argmax(lengths))
             front = [longest, *[i for i, n in enumerate(lengths) if n != lengths[longest]][:1]]
@@ -202,9 +202,10 @@ class Batches(keras.utils.PyDataset):
         self._last_epoch = epoch, batches  # One assignment, because Keras's threads read it.
         return batches
 
-    def _length(self, rows):
+    def _length(self, rows=slice(None)):
         """Returns the length to which a batch of these rows is cut."""
-        return trim_length(self.sizes[rows].max(), self.arrays[0]["token_ids"].shape[-1])
+        length = trim_length(self.sizes[rows].max(), self.arrays[0]["token_ids"].shape[-1])
+        return max(length, self._min_length)
 
     # === Arrays of a step ===
     def batch(self, step: int, part: int = 0, num_parts: int = 1):
@@ -282,6 +283,11 @@ class Batches(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         self._asked_for.add(index)
+        if self.sizes is not None and not self._has_begun:
+            # Before the first epoch, Keras on TensorFlow asks for two batches. If both have the
+            # same length, it assumes that all batches have it, so no batch may be shorter.
+            first, second = (self._length(self.rows(self.first_step + i)[0]) for i in range(2))
+            self._min_length = self._length() if first == second else self._min_length
         return self.batch(self.first_step + index)
 
     def on_epoch_begin(self):

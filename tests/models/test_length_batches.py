@@ -109,6 +109,25 @@ def test_first_two_batches_differ_in_length(seed):
     assert lengths[0] == max(lengths) and lengths[1] == min(lengths)
 
 
+@pytest.mark.traced
+@pytest.mark.every_backend
+@pytest.mark.parametrize("first_step", [0, 3, 4])
+def test_lengths_that_first_occur_later(first_step):
+    """All batches of the first epoch, or those from `first_step`, have the same length."""
+    sizes = np.array([24] * 4 + [3] * 4)
+    mask = (np.arange(24) < sizes[:, None]).astype("int32")
+    arrays = {"token_ids": mask, "segment_ids": 0 * mask, "padding_mask": mask}, np.ones(8, "int32")
+    for seed in range(200):
+        batches = Batches(arrays, 2, seed, cut=True, pad=False)
+        lengths = [batches.batch(step)[0]["token_ids"].shape[1] for step in range(12)]
+        if len({*lengths[first_step : first_step + 2]}) == 1 < len({*lengths[first_step:]}):
+            break
+    batches.start_at(first_step)
+    model = tiny_classifier.build()
+    model.compile(keras.optimizers.SGD(0.0))
+    model.fit(batches, epochs=3, verbose=0)
+
+
 def collect_batches(dataset, count):
     return [(y.tolist(), w.tolist()) for _, y, w in dataset.take(count).as_numpy_iterator()]
 
