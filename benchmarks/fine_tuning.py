@@ -13,6 +13,8 @@ last epoch, and of the epoch that is best on held-out rows.
 Each run is appended to --results as a JSON line with its settings. A run that is there already is
 left out, so the same command continues after a kill. Without --data, writes the table of all runs
 there: means with 95% intervals by Student's t, and differences paired by seed, as CSV and PNG too.
+Its last rows, "all", are over the seeds of all sets. In the stored runs, random batches were cut to
+their longest row, which changes no loss; now they are cut to one of a few lengths, as in `fit`.
 """
 
 import argparse
@@ -39,7 +41,7 @@ from keras_spanbert.metrics.glue import CLASSES  # noqa: E402
 
 FOLDER = os.path.join(os.environ.get("KERAS_SPANBERT_DATA", ""), "data")
 QUESTION = ["id", "question", "context", "answers", "golds"]
-MIN_SEEDS = 5  # Differences over fewer seeds are not plotted.
+MIN_SEEDS = 5  # Differences over fewer seeds are not plotted, and left out of the rows "all".
 # Those to plot. Differences within another version of the code are left out.
 DIFFERENCE = re.compile(r".* - \w+(-\w+)?(, (random|grouped))?")
 ARMS = ["ours-random", "peer-random", "ours-grouped", "peer-grouped"]
@@ -324,7 +326,7 @@ def show(path):
         epsilon = "" if run_of["epsilon"] == Settings.epsilon else f" epsilon={run_of['epsilon']}"
         arm = f"{run_of['arm']}{epsilon} {run_of['note']}".strip()
         sets.setdefault(key, {}).setdefault(arm, {})[run_of["seed"]] = run_of
-    rows = []
+    rows, pooled = [], {}
     for (data, settings), arms in sets.items():
         for score in ["last", "selected"]:
             for name, terms in {**{arm: {arm: 1.0} for arm in arms}, **_differences(arms)}.items():
@@ -335,6 +337,9 @@ def show(path):
                 ]
                 if values:
                     rows.append((data, score, name, len(seeds), *interval(values), settings))
+                if len(values) >= MIN_SEEDS and DIFFERENCE.fullmatch(name):
+                    pooled.setdefault((score, name), []).extend(values)
+    rows += [("all", *key, len(values), *interval(values), "") for key, values in pooled.items()]
     stem = os.path.splitext(path)[0]
     titles = ["data", "score", "arm or difference", "seeds", "mean", "interval", "settings"]
     with open(f"{stem}.csv", "w", newline="", encoding="utf-8") as file:

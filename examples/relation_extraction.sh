@@ -7,7 +7,7 @@ head -n 4 examples/data/people_train.csv
 FLAGS="--text_column=sentence --subject_columns=who_start,who_end --object_columns=what_start,what_end"
 python train.py --task=relation_extraction --preset=saved_models/encoder-english \
   --train_data=examples/data/people_train.csv --eval_data=examples/data/people_dev.csv \
-  $FLAGS --negative_label=none --epochs=10 --eval_every=10 --batch_size=8 --learning_rate=3e-4 --output=out/people
+  $FLAGS --negative_label=none --epochs=15 --eval_every=15 --batch_size=8 --learning_rate=2e-4 --output=out/people
 
 # %% predict
 python train.py --task=relation_extraction --preset=out/people $FLAGS \
