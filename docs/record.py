@@ -142,7 +142,7 @@ def trains(code):
 def learns(code, out):
     """Whether the best score that a block prints is above chance. Only training counts."""
     scores = [float(score) for score in SCORE.findall(out)] if trains(code) else []
-    chance = CHANCE_OF_CHOICES if "choices" in code else CHANCE
+    chance = CHANCE_OF_CHOICES if "choice" in code else CHANCE
     return not scores or max(scores) > chance
 
 
