@@ -204,8 +204,7 @@ class Batches(keras.utils.PyDataset):
 
     def _length(self, rows=slice(None)):
         """Returns the length to which a batch of these rows is cut."""
-        length = trim_length(self.sizes[rows].max(), self.arrays[0]["token_ids"].shape[-1])
-        return max(length, self._min_length)
+        return trim_length(self.sizes[rows].max(), self.arrays[0]["token_ids"].shape[-1])
 
     # === Arrays of a step ===
     def batch(self, step: int, part: int = 0, num_parts: int = 1):
@@ -227,7 +226,8 @@ class Batches(keras.utils.PyDataset):
         else:
             batch = keras.tree.map_structure(lambda array: array[rows[own]], self.arrays)
         if self.sizes is not None:
-            batch = trim(batch, self._length(rows))  # The same length in all processes.
+            # The same length in all processes.
+            batch = trim(batch, max(self._length(rows), self._min_length))
         if not self.has_weights:
             return batch
         x, y, *given = batch
@@ -283,9 +283,10 @@ class Batches(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         self._asked_for.add(index)
-        if self.sizes is not None and not self._has_begun:
-            # Before the first epoch, Keras on TensorFlow asks for two batches. If both have the
-            # same length, it assumes that all batches have it, so no batch may be shorter.
+        is_inferred = keras.config.backend() == "tensorflow" and not self._has_begun
+        if self.sizes is not None and is_inferred:
+            # Before an epoch, Keras asks for two batches. If both have the same length, it assumes
+            # that all batches have it, so no batch may be shorter.
             first, second = (self._length(self.rows(self.first_step + i)[0]) for i in range(2))
             self._min_length = self._length() if first == second else self._min_length
         return self.batch(self.first_step + index)
@@ -319,7 +320,8 @@ class Batches(keras.utils.PyDataset):
                 "The data must be the same until the run ends. To train the model on other data, "
                 f"start a new run (--preset). Received: {received}"
             )
-        self.first_step = step
+        self.first_step, self._min_length = step, 0
+        self._has_begun, self._asked_for = False, set()  # An epoch that was stopped ends here.
 
     def state(self) -> dict:
         """Returns a description of the data that `start_at` compares: the number of rows."""
