@@ -67,7 +67,7 @@ SETTINGS = {
     "semeval2010": Settings(1200, 200, 700, 48, 2, 2e-4, seeds=8),
     "sst-2": Settings(5000, 400, 872, 48, 1, 2e-4, batch_size=32),
     "codah": Settings(1200, 200, 555, 48, 1, 2e-4),
-    "squad": Settings(2500, 300, 700, 80, 1, 3e-4, layers="0,1,2", seeds=8),
+    "squad": Settings(2500, 300, 700, 80, 1, 3e-4, layers="0,1,2", seeds=12),
     "wnut17": Settings(2800, 400, 1287, 64, 1, 4e-4, layers="0,1,2", seeds=8),
 }
 

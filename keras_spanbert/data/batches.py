@@ -71,17 +71,17 @@ class Batches(keras.utils.PyDataset):
         shuffle: bool. Whether each epoch has a new random order. Defaults to
             `True`.
         by_length: bool. Whether to batch rows of similar length, and to cut the
-            batches. This is faster, but batches are less random. Defaults to `False`.
+            batches as with `cut`. This is faster, but batches are less random. Defaults to
+            `False`.
         pad: bool. Whether to fill the last batch of a whole epoch with rows that do not
             count. Their weight is 0, and if `x` has `token_ids`, it also has `row_mask`
             `[B]`, 0 for these rows, which the losses of the tasks leave out. Otherwise
             the last batch has fewer rows, and `batch_size` may be larger than the number
             of rows. Defaults to `True`.
-        cut: bool. Whether to reduce padding: each batch is cut to one of a few lengths,
-            in which its longest row fits. `x` is then a dict of a model's arrays,
-            `[N, L]` or with more axes between N and L. Labels are `[N]` or `[N, C]`
-            with weights `[N]`, or both are `[N, L]`. Epochs are whole. Defaults to
-            `False`.
+        cut: bool. Whether to cut each batch to the smallest of a few lengths that holds its
+            longest row. `x` is then a dict of a model's arrays, `[N, L]` or with more axes
+            between N and L. Labels are `[N]` or `[N, C]` with weights `[N]`, or both are
+            `[N, L]`. Epochs are whole. Defaults to `False`.
 
     Raises:
         ValueError: if there are no rows, or fewer than `batch_size`, or the arrays
@@ -285,8 +285,8 @@ class Batches(keras.utils.PyDataset):
         self._asked_for.add(index)
         is_inferred = keras.config.backend() == "tensorflow" and not self._has_begun
         if self.sizes is not None and is_inferred:
-            # Before an epoch, Keras asks for two batches. If both have the same length, it assumes
-            # that all batches have it, so no batch may be shorter.
+            # Before an epoch, Keras asks for two batches. If their lengths are equal, it expects
+            # that length always, so no batch may be shorter.
             first, second = (self._length(self.rows(self.first_step + i)[0]) for i in range(2))
             self._min_length = self._length() if first == second else self._min_length
         return self.batch(self.first_step + index)
