@@ -132,6 +132,7 @@ def test_output_of_tag_can_be_scored():
     examples = [{"text": text, "entities": of} for text, of in zip(texts, found)]
     scores = model.evaluate_entities(examples)
     assert scores["accuracy"] == 100.0 and scores["total"] == 2
+    assert model.evaluate_entities(examples[:1])["accuracy"] == 100.0
 
 
 def test_error_has_the_file_and_line_of_the_example():
