@@ -14,7 +14,8 @@ Each run is appended to --results as a JSON line with its settings. A run that i
 left out, so the same command continues after a kill. Without --data, writes the table of all runs
 there: means with 95% intervals by Student's t, and differences paired by seed, as CSV and PNG too.
 Its last rows, "all", are over the seeds of all sets. In the stored runs, random batches were cut to
-their longest row, which changes no loss; now they are cut to one of a few lengths, as in `fit`.
+exactly their longest row, and the longest batch was not the first of its epoch. Now it is, as in
+`fit`, and lengths are few.
 """
 
 import argparse

@@ -142,7 +142,7 @@ class Batches(keras.utils.PyDataset):
         self.by_length = by_length
         self.sizes = row_lengths(self.arrays[0]) if cut else None
         self.first_step = 0
-        self._min_length = 0  # See `__getitem__`.
+        self._min_length = 0  # Batches are not cut below this length: see `__getitem__`.
         self._has_begun = False
         self._asked_for = set()  # Batches of the epoch that Keras has asked for.
         self._last_epoch = None, None  # The epoch that was used last, and its rows.
@@ -283,12 +283,13 @@ class Batches(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         self._asked_for.add(index)
-        is_inferred = keras.config.backend() == "tensorflow" and not self._has_begun
-        if self.sizes is not None and is_inferred:
+        infers_shapes = keras.config.backend() == "tensorflow" and not self._has_begun
+        if self.sizes is not None and infers_shapes:
             # Before an epoch, Keras asks for two batches. If their lengths are equal, it expects
             # that length always, so no batch may be shorter.
             first, second = (self._length(self.rows(self.first_step + i)[0]) for i in range(2))
-            self._min_length = self._length() if first == second else self._min_length
+            if first == second:
+                self._min_length = self._length()
         return self.batch(self.first_step + index)
 
     def on_epoch_begin(self):

@@ -118,9 +118,13 @@ def test_lengths_that_first_occur_later(first_step):
     sizes = np.array([24] * 4 + [3] * 4)
     mask = (np.arange(24) < sizes[:, None]).astype("int32")
     arrays = {"token_ids": mask, "segment_ids": 0 * mask, "padding_mask": mask}, np.ones(8, "int32")
+
+    def lengths_of(batches):
+        return [batches.batch(step)[0]["token_ids"].shape[1] for step in range(12)]
+
     for seed in itertools.count():
         batches = Batches(arrays, 2, seed, cut=True, pad=False)
-        lengths = [batches.batch(step)[0]["token_ids"].shape[1] for step in range(12)]
+        lengths = lengths_of(batches)
         if len({*lengths[first_step : first_step + 2]}) == 1 < len({*lengths[first_step:]}):
             break
     rows = [batches.rows(step)[0].tolist() for step in range(12)]
@@ -133,6 +137,10 @@ def test_lengths_that_first_occur_later(first_step):
     batches.start_at(first_step)
     model.fit(batches, epochs=2, verbose=0)
     assert [batches.rows(step)[0].tolist() for step in range(12)] == rows
+    if keras.config.backend() == "tensorflow":
+        assert set(lengths_of(batches)) == {24}
+        batches.start_at(0)  # `fit` infers shapes again.
+    assert lengths_of(batches) == lengths
 
 
 def collect_batches(dataset, count):
