@@ -177,16 +177,13 @@ class TrainingStream(Batches):
 
     def _blocks(self, step, part):
         """Yields arrays `[batches, rows of the part, L]`."""
-        waiting = []
-        size = part.stop - part.start
-        batches = 1  # The first read is small, so that the first batch comes quickly.
-        for number in itertools.count(step):
-            waiting.append(self.rows(number)[0][part])
-            if len(waiting) == batches:
-                blocks = self.corpus.read(np.concatenate(waiting), with_marks=True)
-                yield blocks.reshape(len(waiting), size, -1)
-                waiting = []
-                batches = max(1, _READ_ROWS // size)
+        steps, size = itertools.count(step), part.stop - part.start
+        at_once = 1  # The first read is small, so that the first batch comes quickly.
+        while True:
+            rows = [self.rows(next(steps))[0][part] for _ in range(at_once)]
+            blocks = self.corpus.read(np.concatenate(rows), with_marks=True)
+            yield blocks.reshape(at_once, size, -1)
+            at_once = max(1, _READ_ROWS // size)
 
 
 class BlockDatasets:
@@ -217,8 +214,8 @@ class BlockDatasets:
             batch_size: int. If the last batch is not full, blocks of padding with
                 weight 0 are added.
             split: string: `"train"`, `"held_out"` or `"all"`. Defaults to `"held_out"`.
-            steps: int. Number of batches. Their blocks are drawn from all documents
-                of the split. Defaults to `None`: all blocks.
+            steps: int. Number of batches, with blocks of the whole split. Defaults to
+                `None`: all blocks.
             min_tokens: int. See `Corpus.blocks`. Defaults to `8`.
 
         Returns:
@@ -230,10 +227,7 @@ class BlockDatasets:
         """
         tf = require("tensorflow", "A corpus")
 
-        check_counts(batch_size=batch_size)
-        if steps is not None:
-            check_counts(steps=steps)
-        check_in("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}")
+        check_counts(batch_size=batch_size, steps=1 if steps is None else steps)
         corpus = self.prepared(preprocessor, min_tokens)
         if not corpus.num_blocks(split):
             raise ValueError(

@@ -15,10 +15,9 @@ def coreference(gold, predicted) -> dict:
     Two mentions match if their starts and ends are equal. Singletons count on both
     sides in all scores except MUC, which counts links. Repeated mentions are treated
     as in the official scorer: if a predicted mention is in `gold`, only its first
-    occurrence in the text counts. Repetitions of other mentions all count. The
-    official scorer refuses files with more than ten repetitions, this function does
-    not. The official scorer truncates percentages to two digits, this function does
-    not.
+    occurrence in the text counts. Repetitions of other mentions all count. Unlike
+    the official scorer, this function neither refuses files with more than ten
+    repetitions nor truncates percentages to two digits.
 
     Args:
         gold: list of documents. A document is a list of clusters, a cluster is a
