@@ -120,8 +120,10 @@ def squad(
     is_version_1 = bool(has_answer.all())
     is_missing = np.array([i not in predictions for i in ids])
     if is_missing.any():
-        message = "%d of %d questions have no prediction and count as answered with '', the first %s"
-        LOG.warning(message, is_missing.sum(), len(ids), ids[is_missing.argmax()])
+        LOG.warning(
+            "%d of %d questions have no prediction and count as answered with '', the first %s",
+            *(is_missing.sum(), len(ids), ids[is_missing.argmax()]),
+        )
     texts = [predictions.get(i, "") for i in ids]
     normalize = normalize_characters if by_character else normalize_answer
     values = [
