@@ -345,4 +345,5 @@ def predict_by_length(model, inputs: dict, batch_size: int) -> Iterator[tuple]:
         chosen = np.resize(rows, min(batch_size, len(order)))
         (batch,) = trim(({name: array[chosen] for name, array in inputs.items()},), length)
         outputs = model.predict_on_batch(batch)
-        yield rows, keras.tree.map_structure(lambda x, n=len(rows): np.asarray(x)[:n], outputs)
+        size = len(rows)
+        yield rows, keras.tree.map_structure(lambda x, n=size: np.asarray(x)[:n], outputs)

@@ -25,9 +25,7 @@ _MARK_RULE = (
     "a line that starts with # must be `#begin document (id); part 000` between documents, or "
     "`#end document` at the end of one"
 )
-_BRACKET = r"(?:\(\d+\)?|\d+\))"
-_BRACKETS = re.compile(rf"{_BRACKET}(?:\|{_BRACKET})*")
-
+_BRACKET = re.compile(r"\(\d+\)?|\d+\)")
 _CELL = re.compile(r"[^ \t\r\n](?:[^\t\r\n]*[^ \t\r\n])?")
 
 
@@ -76,62 +74,55 @@ class _Document:
 
 def read_conll(path: str | os.PathLike) -> list[dict]:
     """Reads a file with CoNLL-2012's columns: see `keras_spanbert.data.coreference.read`."""
-    documents = []
-    lines = read_lines(path)
-    for place, line in lines:
-        begin = BEGIN.fullmatch(line)
-        if begin:
-            documents.append(_read_document(*begin.groups(), place, lines))
-            continue
-        check(not line.startswith("#"), place, _MARK_RULE, line)
-        rule = "words must be between `#begin document (id); part 000` and `#end document`"
-        check(not line.strip(" \t"), place, rule, line)
+    documents, document = [], None
+    for place, line in read_lines(path):
+        if document is None and (begin := BEGIN.fullmatch(line)):
+            name, part = begin.groups()
+            document = _Document(name if part is None else f"{name}_{int(part)}", part=part)
+            start = place
+        elif document is not None and _END.fullmatch(line):
+            document.check_closed(place, "document")
+            documents.append(document.to_dict())
+            document = None
+        else:
+            check(not line.startswith("#"), place, _MARK_RULE, line)
+            is_blank = not line.strip(" \t")
+            rule = "words must be between `#begin document (id); part 000` and `#end document`"
+            check(document is not None or is_blank, place, rule, line)
+            if not is_blank:
+                _add_conll_word(document, line, place)
+            elif document is not None:
+                document.is_in_sentence = False
+    if document is not None:
+        raise ValueError(
+            f"{place}: a document must end with `#end document`. Received: the end of the file "
+            f"in the document that starts at {start}"
+        )
     return documents
 
 
-def _read_document(name, part, begin, lines):
-    """Returns the document that begins at the place `begin`, from an iterator of lines."""
-    document = _Document(name if part is None else f"{name}_{int(part)}", part=part)
-    place = begin
-    for place, line in lines:
-        if _END.fullmatch(line):
-            break
-        text = line.strip(" \t")
-        if not text:
-            document.is_in_sentence = False
-            continue
-        check(not line.startswith("#"), place, _MARK_RULE, line)
-        # As in the official scorer, tabs and blanks at the end of a line are ignored.
-        cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
-        rule = f"a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, in tabs or spaces"
-        check(len(cells) >= _MIN_COLUMNS, place, rule, line, f"{len(cells)}, ")
-        word, speaker, mentions = (cells[i].strip(" ") for i in (_WORD, _SPEAKER, -1))
-        check(word, place, "a word must not be empty", line)
-        if mentions not in _NONE:
-            _add_mentions(document, mentions, place)
-        document.add_word(word, "-" if speaker in _NONE else speaker)
-    else:
-        raise ValueError(
-            f"{place}: a document must end with `#end document`. Received: the end of the file "
-            f"in the document that starts at {begin}"
-        )
-    document.check_closed(place, "document")
-    return document.to_dict()
-
-
-def _add_mentions(document, cell, place):
-    """Opens and closes the mentions that start or end at the next word."""
+def _add_conll_word(document, line, place):
+    """Adds a line with a word, and opens and closes its mentions."""
+    # As in the official scorer, tabs and blanks at the end of a line are ignored.
+    text = line.strip(" \t")
+    cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
+    rule = f"a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, in tabs or spaces"
+    check(len(cells) >= _MIN_COLUMNS, place, rule, line, f"{len(cells)}, ")
+    word, speaker, mentions = (cells[i].strip(" ") for i in (_WORD, _SPEAKER, -1))
+    check(word, place, "a word must not be empty", line)
+    brackets = [] if mentions in _NONE else mentions.split("|")
     rule = "the last column must be `-`, or brackets such as `(1`, `1)` or `(1)`, separated by |"
-    check(_BRACKETS.fullmatch(cell), place, rule, cell)
+    check(all(map(_BRACKET.fullmatch, brackets)), place, rule, mentions)
     # The official scorer reads first `(1)`, then `(1`, then `1)`.
-    for bracket in sorted(cell.split("|"), key=lambda b: (b[0] + b[-1] != "()", b[0] != "(")):
+    for bracket in sorted(brackets, key=lambda b: (b[0] + b[-1] != "()", b[0] != "(")):
         cluster = bracket.strip("()")
-        mentions = document.clusters.setdefault(cluster, [])
+        found = document.clusters.setdefault(cluster, [])
         if bracket.startswith("("):
             document.is_open.append((cluster, document.size, place))
         if bracket.endswith(")"):
-            start, _ = document.close(cluster, bracket, place)
-            mentions.append([start, document.size])
+            first, _ = document.close(cluster, bracket, place)
+            found.append([first, document.size])
+    document.add_word(word, "-" if speaker in _NONE else speaker)
 
 
 def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> None:
@@ -318,7 +309,7 @@ def read_conllu(path: str | os.PathLike) -> list[dict]:
         elif line.strip(" \t"):
             if not documents:  # A file without `# newdoc` has one document.
                 documents.append(_Document(stem))
-            _add_line(documents[-1], line, place, attributes, left_out)
+            _add_conllu_line(documents[-1], line, place, attributes, left_out)
         elif documents:
             documents[-1].is_in_sentence = False
             documents[-1].check_closed(place, "sentence")
@@ -334,7 +325,7 @@ def read_conllu(path: str | os.PathLike) -> list[dict]:
     return [document.to_dict() for document in documents]
 
 
-def _add_line(document, line, place, attributes, left_out):
+def _add_conllu_line(document, line, place, attributes, left_out):
     """Adds a line with a word, a multiword token or an empty node."""
     cells = line.split("\t")
     number = _NUMBER.fullmatch(cells[0])

@@ -48,10 +48,8 @@ class PreparedCorpus(BlockDatasets):
     Attributes:
         sequence_length: int. Length of the blocks.
         min_tokens: int, see `Corpus.blocks`.
-        vocabulary: list of tokens.
-        lowercase: bool.
-        added_tokens: dict, see `SpanBertTokenizer`.
-        special_tokens_in_strings: bool, see `SpanBertTokenizer`.
+        vocabulary, lowercase, added_tokens, special_tokens_in_strings: see
+            `SpanBertTokenizer`.
         cross_documents: bool, see `Corpus`.
         files: list of strings, paths of the shards.
         checksums: dict from each file to its SHA-256 sum.
@@ -142,8 +140,7 @@ class PreparedCorpus(BlockDatasets):
     def token_counts(self) -> tuple[np.ndarray, int]:
         """Returns the counts of tokens, int64 `[V]`, and the number of training blocks.
 
-        The counts are those of the training blocks, 0 for special tokens. They include
-        shards that were skipped.
+        The counts are 0 for special tokens, and include shards that were skipped.
         """
         return self._counts, self.num_blocks()
 
@@ -312,7 +309,7 @@ def prepare(
     else:
         run = functools.partial(_run_in_threads, progress)
     with _new_folder(path) as partial:
-        jobs = _jobs(corpus, tokenizer, sequence_length, partial, min_tokens, num_shards or 16)
+        jobs = _jobs(corpus, sequence_length, partial, min_tokens, num_shards or 16)
         found = run(corpus, jobs, tokenizer)
         corpus.check_unchanged()  # Its ranges are only valid for the text that it read first.
         counts = np.zeros(tokenizer.vocabulary_size(), np.int64)
@@ -357,7 +354,7 @@ def _new_folder(path):
         raise
 
 
-def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
+def _jobs(corpus, sequence_length, folder, min_tokens, num_shards):
     """Returns the jobs of `write_shard`, one per shard."""
     file_sizes = [os.path.getsize(cache.local_copy(name)) for name in corpus.files]
     sizes = np.array(

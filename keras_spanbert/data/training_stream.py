@@ -100,8 +100,8 @@ class TrainingStream(Batches):
             Defaults to `8`.
         unigram_counts: see `SpanMasking` and `PreparedCorpus.token_counts`. If given, a
             row's masks depend on its number, and each of several processes reads and
-            masks only its own rows. Defaults to `None`: the masks of a row depend on the
-            other rows of its batch.
+            masks only its own rows, unless rows are sentence pairs. Defaults to `None`:
+            the masks of a row depend on the other rows of its batch.
 
     Raises:
         ValueError: if the corpus does not fit the preprocessor, has no block to train
@@ -137,9 +137,6 @@ class TrainingStream(Batches):
     def dataset(self, part: int = 0, num_parts: int = 1):
         """Returns a `tf.data.Dataset` of `(x, y, sample_weight)`, or of one process's rows.
 
-        With `unigram_counts` a process reads and masks only its own rows, unless the
-        preprocessor makes sentence pairs, which needs whole batches.
-
         Args:
             part, num_parts: see `Batches.batch`. Default to `0`, `1`: all rows.
         """
@@ -147,7 +144,7 @@ class TrainingStream(Batches):
 
         own = read = self.part_of(part, num_parts)
         if self.preprocessor.next_sentence or self.unigram_counts is None:
-            read = slice(0, self.batch_size)  # Masking a row needs the other rows of its batch.
+            read = slice(0, self.batch_size)  # A row depends on the other rows of its batch.
         length = self.preprocessor.sequence_length
         blocks = tf.data.Dataset.from_generator(
             functools.partial(self._blocks, self.first_step, read),
@@ -190,9 +187,7 @@ class BlockDatasets:
     """Mixin that adds datasets of masked batches to a class with a method `prepared`."""
 
     def training_dataset(self, preprocessor, batch_size: int, seed, min_tokens: int = 8):
-        """Returns an endless `tf.data` dataset of shuffled and masked batches.
-
-        `TrainingStream` describes the arguments. It can also start at a later step.
+        """Returns an endless dataset of shuffled and masked batches: see `TrainingStream`.
 
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`.
