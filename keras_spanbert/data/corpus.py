@@ -133,8 +133,8 @@ class Corpus(BlockDatasets):
                         _add_words(self._words, text)
                     spans = getattr(text, "spans", {})
                     for kind, places in self.lacks_spans.items():
-                        is_known = places and places[-1].startswith(path)
-                        if kind not in spans and not is_known:
+                        is_listed = places and places[-1].startswith(path)
+                        if kind not in spans and not is_listed:
                             places.append(getattr(text, "place", path))
                     self.num_documents += ends_document
                     lengths = {kind: len(found) for kind, found in spans.items()}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from keras_spanbert.checks import check_in, is_integer
+from keras_spanbert.checks import check_in, decode, is_integer
 from keras_spanbert.layers.array_functions import namespace
-from keras_spanbert.text.strings import check_in_graph, decode
+from keras_spanbert.text.strings import check_in_graph
 
 
 def check_names(name: str, values) -> list[str]:

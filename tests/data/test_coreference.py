@@ -21,15 +21,12 @@ def conll(*words, name="(a); part 000", separator="\t", end=""):
 
 def conllu(*words, comments="# newdoc id = d1\n" + HEADER):
     """Returns CoNLL-U of `(number, word, Entity)`, where `None` ends a sentence."""
-    rows = []
-    for row in [*words, None]:
-        if row is None:
-            rows.append("")
-        else:
-            number, word, entity = row
-            misc = f"SpaceAfter=No|Entity={entity}|Bridge=e1<e2" if entity else "_"
-            rows.append("\t".join([number, word, *["_"] * 7, misc]))
-    return comments + "\n".join(rows) + "\n"
+
+    def line(number, word, entity):
+        misc = f"SpaceAfter=No|Entity={entity}|Bridge=e1<e2" if entity else "_"
+        return "\t".join([number, word, *["_"] * 7, misc])
+
+    return comments + "\n".join([*(line(*row) if row else "" for row in words), "", ""])
 
 
 def read_again(documents, folder):
