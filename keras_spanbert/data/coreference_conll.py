@@ -190,15 +190,13 @@ def _document_text(document, place):
     check(not name.startswith("#"), place, rule, name)
     column = _coreference_column(document["clusters"], size, f"{place}, {document['doc_key']!r}")
     lines = [f"#begin document ({name});" + ("" if part is None else f" part {part}")]
-    at = 0
     for s, sentence in enumerate(document["sentences"]):
         for number, word in enumerate(sentence):
             speaker = (document["speakers"][s][number] if "speakers" in document else "") or "-"
             for cell in [word, speaker]:
                 _check_cell(cell, place)
             cells = [name, str(int(part or 0)), str(number), word, *"_____", speaker, "_", "_"]
-            lines.append("\t".join([*cells, column[at]]))
-            at += 1
+            lines.append("\t".join([*cells, next(column)]))
         lines.append("")
     return "\n".join([*lines, "#end document", ""])
 
@@ -211,7 +209,7 @@ def _check_cell(cell, place):
 
 
 def _coreference_column(clusters, size, place):
-    """Returns the cells of the last column: closing brackets, single words, opening brackets."""
+    """Yields the cells of the last column: closing brackets, single words, opening brackets."""
     brackets = [[] for _ in range(size)]  # (kind, order, bracket) at each word.
     for c, mentions in enumerate(clusters):
         for start, end, other_start, other_end in _split_nested(mentions)[1]:
@@ -228,8 +226,9 @@ def _coreference_column(clusters, size, place):
                 # The mention that started last closes first, and the longest opens first.
                 brackets[start].append((2, -end, f"({c}"))
                 brackets[end].append((0, -start, f"{c})"))
-    ordered = (sorted(some, key=lambda item: item[:2]) for some in brackets)
-    return ["|".join(bracket for *_, bracket in some) or "-" for some in ordered]
+    for some in brackets:
+        ordered = sorted(some, key=lambda item: item[:2])
+        yield "|".join(bracket for *_, bracket in ordered) or "-"
 
 
 def _split_nested(mentions):

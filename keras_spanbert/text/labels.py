@@ -57,10 +57,7 @@ def _is_number(value):
 
 # Losses whose labels are numbers of classes, or 0 and 1.
 _LOSSES = (keras.losses.SparseCategoricalCrossentropy, keras.losses.BinaryCrossentropy)
-_LOSS_FUNCTIONS = (
-    keras.losses.sparse_categorical_crossentropy,
-    keras.losses.binary_crossentropy,
-)
+_LOSS_FUNCTIONS = (keras.losses.sparse_categorical_crossentropy, keras.losses.binary_crossentropy)
 
 
 def check_label_arrays(task, x, y, sample_weight):
