@@ -4,7 +4,6 @@ W = words, S = segments, L = longest segment, T = tokens of the document. `xp` i
 `tensorflow.experimental.numpy`.
 """
 
-import functools
 import itertools
 import re
 from collections.abc import Collection, Iterable
@@ -14,12 +13,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.checks import check_flags, check_in, check_range, is_number
-from keras_spanbert.data.coreference_documents import (
-    check_document,
-    has_subtokens,
-    merge_clusters,
-    with_speakers,
-)
+from keras_spanbert.data.coreference_documents import check_document, merge_clusters, with_speakers
 from keras_spanbert.layers.array_functions import (
     count_at_most,
     cumsum,
@@ -165,7 +159,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         size, sentences = check_document(document), document["sentences"]
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
         clusters = merge_clusters(document.get("clusters", []))
-        if has_subtokens(document):
+        if "sentence_map" in document:
             self._check_separators(document)
             return {**document, "clusters": clusters}, np.arange(size, dtype=np.int32)
         if "subtoken_map" in document:
@@ -235,10 +229,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         """
         return self.encode(document)[0]
 
-    @functools.cached_property
-    def _id_of(self):
-        return {token: number for number, token in enumerate(self.tokenizer.get_vocabulary())}
-
     def encode(self, document: dict) -> tuple[dict, np.ndarray]:
         """Returns the `tensors` of a document, and the word of each of its tokens.
 
@@ -246,16 +236,20 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         own word.
         """
         document, word_of = self._segment(document)
-        unknown = self._id_of[self.tokenizer.oov_token]
-        separators = len(self.added_separators() or ())
+        tokenizer = self.tokenizer
+        id_of = tokenizer.reference.token_to_id
+        unknown = id_of(tokenizer.oov_token)
+        ids = [id_of(token) for token in itertools.chain(*document["sentences"])]
+        separators = None  # They are stored in the segments, or added here.
+        if self.model_type == "overlap":
+            separators = tokenizer.cls_token_id, tokenizer.sep_token_id
         sizes = [len(segment) for segment in document["sentences"]]
-        for num_tokens in sizes:
-            if num_tokens + separators > self.sequence_length:
-                raise ValueError(
-                    f"A segment must have at most the preprocessor's {self.sequence_length} "
-                    f"tokens. Received: {num_tokens + separators}"
-                )
-        tokens = itertools.chain(*document["sentences"])
+        longest = max(sizes, default=0) + len(separators or ())
+        if longest > self.sequence_length:
+            raise ValueError(
+                f"A segment must have at most the preprocessor's {self.sequence_length} tokens. "
+                f"Received: {longest}"
+            )
         names = [*itertools.chain(*document["speakers"])]
         speakers = speaker_numbers(names, self.max_num_speakers, self.model_type)
         gold = sorted(
@@ -275,11 +269,11 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             )
         tensors = {
             **segment_rows(
-                np.array([self._id_of.get(token, unknown) for token in tokens], np.int32),
+                np.array([unknown if i is None else i for i in ids], np.int32),
                 np.array(speakers, np.int32),
                 np.array(sizes, np.int32),
                 self.sequence_length,
-                self.added_separators(),
+                separators,
             ),
             "genre": np.int32(self.genres.index(genre) if genre in self.genres else 0),
             "gold_starts": starts,
@@ -288,12 +282,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             "sentence_map": np.array(document["sentence_map"], np.int32),
         }
         return tensors, word_of
-
-    def added_separators(self) -> tuple[int, int] | None:
-        """Returns the ids of `[CLS]` and `[SEP]` if segments are stored without them."""
-        tokenizer = self.tokenizer
-        is_overlap = self.model_type == "overlap"
-        return (tokenizer.cls_token_id, tokenizer.sep_token_id) if is_overlap else None
 
 
 SEPARATOR_SPEAKER = "[SPL]"
