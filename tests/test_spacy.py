@@ -160,10 +160,9 @@ def test_quantized_presets_are_saved_and_can_be_converted(preset, tmp_path):
     resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)
     resolver.quantize("int8")
     resolver.save_to_preset(tmp_path / "int8")
-    nlp = pipeline(preset=str(tmp_path / "int8"))
-    nlp.to_disk(tmp_path / "pipeline")
-    nlp = spacy.load(tmp_path / "pipeline")
-    nlp.to_disk(tmp_path / "pipeline")  # Into the folder that it came from.
+    pipeline(preset=str(tmp_path / "int8")).to_disk(tmp_path / "pipeline")
+    # Into the folder that it came from.
+    spacy.load(tmp_path / "pipeline").to_disk(tmp_path / "pipeline")
     component = spacy.load(tmp_path / "pipeline").get_pipe("spanbert_coreference")
     assert component.resolver.resolve("Ann left.") == resolver.resolve("Ann left.")
     assert any(layer.quantization_mode for layer in component.resolver.backbone.layers)

@@ -21,7 +21,6 @@ from keras_spanbert.layers.array_functions import (
     int32,
     range_like,
     scatter_min,
-    size,
     take,
     true_indices,
 )
@@ -60,7 +59,7 @@ def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
         starts, ends = tensors["gold_starts"], tensors["gold_ends"]
         top_span_mask = xp.full_like(starts, GIVEN)
     else:  # All spans up to the maximum width that do not cross a sentence, sorted.
-        sentence_map, num_tokens = tensors["sentence_map"], size(xp, places)
+        sentence_map, num_tokens = tensors["sentence_map"], xp.size(places)
         first = range_like(xp, sentence_map)[:, None]
         last = first + np.arange(model.max_span_width, dtype=np.int32)
         sentences = take(xp, sentence_map, xp.minimum(last, num_tokens - 1))
@@ -118,7 +117,8 @@ def padded_sizes(rows: Iterable[dict], model, xp=np) -> dict:
         columns = np.arange(1, inputs["token_ids"].shape[1] + 1, dtype=np.int32)
         for name, array in inputs.items():
             if name != "genre":
-                sizes[name] = xp.maximum(sizes.get(name, np.int32(0)), _num_rows(array, xp))
+                rows_of_it = array[:, 0] if len(array.shape) == 2 else array
+                sizes[name] = xp.maximum(sizes.get(name, np.int32(0)), xp.size(rows_of_it))
             if name.endswith("padding_mask"):
                 is_used = int32(xp, xp.any(array > 0, axis=0))
                 sizes["length"] = xp.maximum(sizes["length"], xp.max(is_used * columns))
@@ -138,10 +138,6 @@ def padded_sizes(rows: Iterable[dict], model, xp=np) -> dict:
     return sizes
 
 
-def _num_rows(array, xp):
-    return size(xp, array[:, 0] if len(array.shape) == 2 else array)
-
-
 def pad(inputs: dict, sizes: dict, xp=np) -> dict:
     """Returns the padded inputs of one document as a batch of one."""
     # Rows of padding have a mask of 1, because a softmax over nothing would be undefined.
@@ -154,7 +150,8 @@ def pad(inputs: dict, sizes: dict, xp=np) -> dict:
         elif name.endswith("_places"):
             array = array // longest * length + array % longest
         if name != "genre":
-            widths = [(0, sizes[name] - _num_rows(array, xp)), (0, 0)][: len(array.shape)]
+            missing = sizes[name] - xp.size(array[:, 0] if len(array.shape) == 2 else array)
+            widths = [(0, missing), (0, 0)][: len(array.shape)]
             array = xp.pad(array, widths, "constant", constant_values=values.get(name, 0))
         padded[name] = array[None]
     return padded
@@ -381,12 +378,11 @@ def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = Fals
     the same words, the earlier cluster counts.
     """
     best = int32(xp, spans["best_antecedents"])
-    span, num_spans = range_like(xp, best), size(xp, best)
-    never = 2 * num_spans  # A place in the order after all others.
+    span, never = range_like(xp, best), np.int32(NO_SPAN)  # `never` is after all others.
     is_word = word_of >= 0
     before = xp.concatenate([np.zeros(1, np.int32), cumsum(xp, is_word)], axis=0)
     # Between words before and after all others.
-    words = [np.full(1, -1, np.int32), word_of[is_word], np.full(1, NO_SPAN, np.int32)]
+    words = [np.full(1, -1, np.int32), word_of[is_word], np.full(1, never)]
     words = xp.concatenate(words, axis=0)
     first = take(xp, words, take(xp, before, spans["starts"]) + 1)
     last = take(xp, words, take(xp, before, spans["ends"] + 1))
@@ -399,7 +395,7 @@ def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = Fals
     (root,) = fixed_point(xp, lambda root: [take(xp, root, root)], [xp.where(best < 0, span, best)])
     order = minimum(xp.where(best < 0, never, span), root)
     is_alone = order == never
-    order = xp.where(is_alone, num_spans + span, order)
+    order = xp.where(is_alone, span + never // 2, order)
     is_single = is_alone & ((spans["mention_scores"] > 0) | given) & singletons
     is_mention = (first <= last) & (is_single | ~is_alone)
 

@@ -159,8 +159,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         ffnn_size: int. Size of the hidden layers of scores. Defaults to `3000`.
         ffnn_depth: int. Number of hidden layers of scores. Defaults to `1`.
         feature_size: int. Size of the embeddings of features. Defaults to `20`.
-        coref_depth: int. Number of times that pairs are scored, after the first with
-            mentions that are mixed with their likely antecedents. Defaults to `2`.
+        coref_depth: int. Number of times that pairs are scored. Before the second,
+            mentions are mixed with their likely antecedents. Defaults to `2`.
         fine_grained: bool. Whether to score pairs with a network. Otherwise the
             cheap score decides. Defaults to `True`.
         use_prior: bool. Whether to use scores that depend only on the width and

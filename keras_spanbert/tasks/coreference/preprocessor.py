@@ -21,7 +21,6 @@ from keras_spanbert.layers.array_functions import (
     range_like,
     repeat,
     repeat_while,
-    size,
     take,
 )
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
@@ -157,10 +156,19 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         if isinstance(document, dict):
             document = with_speakers({"doc_key": "", **document})
         size, sentences = check_document(document), document["sentences"]
+        tokenizer = self.tokenizer
+        separators = tokenizer.cls_token, tokenizer.sep_token
+        has_separators = self.model_type == "independent"
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
         clusters = merge_clusters(document.get("clusters", []))
         if "sentence_map" in document:
-            self._check_separators(document)
+            for segment in sentences:
+                if ((*segment[:1], *segment[-1:]) == separators) != has_separators:
+                    raise ValueError(
+                        f"Segments for model_type={self.model_type!r} must be stored "
+                        f"{'with' if has_separators else 'without'} {' and '.join(separators)}. "
+                        f"Received: {segment!r:.80} in {document['doc_key']!r}"
+                    )
             return {**document, "clusters": clusters}, np.arange(size, dtype=np.int32)
         if "subtoken_map" in document:
             raise ValueError(
@@ -169,7 +177,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             )
         # OntoNotes writes a slash before some sentence ends.
         words = [word[1:] if word in ("/.", "/?") else word for word in itertools.chain(*sentences)]
-        unique, tokenizer = [*dict.fromkeys(words)], self.tokenizer
+        unique = [*dict.fromkeys(words)]
         # A word that has only control characters keeps its place.
         pieces = {
             word: [tokenizer.id_to_token(int(i)) for i in ids] or [tokenizer.oov_token]
@@ -181,10 +189,9 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             np.array([len(pieces[word]) for word in words], np.int32),
             np.array([*map(len, sentences)], np.int32),
             self.sequence_length,
-            self.model_type == "independent",
+            has_separators,
         )
-        tokens = [*itertools.chain(*(pieces[word] for word in words))]
-        tokens += [tokenizer.cls_token, tokenizer.sep_token]
+        tokens = [*itertools.chain(*(pieces[word] for word in words)), *separators]
         word_of = cut.word_of
         places = np.flatnonzero(word_of >= 0)
         first, last = (
@@ -201,18 +208,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             "clusters": [[[first[start], last[end]] for start, end in c] for c in clusters],
         }
         return segmented, word_of
-
-    def _check_separators(self, document):
-        wanted = self.model_type == "independent"
-        ends = self.tokenizer.cls_token, self.tokenizer.sep_token
-        for segment in document["sentences"]:
-            has_separators = (*segment[:1], *segment[-1:]) == ends
-            if has_separators != wanted:
-                raise ValueError(
-                    f"Segments for model_type={self.model_type!r} must be stored "
-                    f"{'with' if wanted else 'without'} {ends[0]} and {ends[1]}. Received: "
-                    f"{segment!r:.80} in {document['doc_key']!r}"
-                )
 
     def tensors(self, document: dict) -> dict:
         """Returns the arrays of the released scripts for a document.
@@ -318,7 +313,7 @@ def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separ
     sentence_of = take(xp, repeat(xp, range_like(xp, sentence_sizes), sentence_sizes), word_of)
     last_words = xp.concatenate([none, cumsum(xp, sentence_sizes)], axis=0)
     sentence_ends = take(xp, word_ends, last_words)
-    num_subtokens = size(xp, word_of)
+    num_subtokens = word_ends[-1]
     # If separators are added later, the released script leaves one more place.
     room = max_segment_len - (2 if has_separators else 3)
 

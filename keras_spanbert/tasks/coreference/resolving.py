@@ -91,7 +91,14 @@ def as_documents(
         columns.append([None] * len(texts) if values is None else values)
     found, documents = [], []
     for i, (text, names, genre, given) in enumerate(zip(texts, *columns)):
-        text = _as_text(f"texts[{i}]", text)
+        if isinstance(text, str):
+            words, starts, ends, sizes = split_text(replace_surrogates(text))
+            text = Text(words, sizes, np.array([starts, ends], np.int64).T, text)
+        else:
+            rule = "a string, or a list of sentences, each a list of words"
+            check_kind(f"texts[{i}]", text, _are_lists_of_strings(text), rule)
+            words = [*itertools.chain(*text)]
+            text = Text(words, [*map(len, text)], np.arange(len(words))[:, None] + [0, 1], None)
         is_right = genre is None or genre in allowed
         check_in("genre", genre, is_right, f"one of the resolver's, {list(allowed)}")
         document = {"doc_key": genre or ""}
@@ -154,18 +161,6 @@ def find_clusters(
             word_of = encoded[i][1]
             found[i] = cluster_mentions(of_document, word_of, model.singletons, i in given)
     return found
-
-
-def _as_text(name, text):
-    """Converts a string, or a list of sentences of words. Splits a string into words."""
-    if isinstance(text, str):
-        words, starts, ends, sizes = split_text(replace_surrogates(text))
-        return Text(words, sizes, np.array([starts, ends], np.int64).T, text)
-    rule = "a string, or a list of sentences, each a list of words"
-    check_kind(name, text, _are_lists_of_strings(text), rule)
-    words = [*itertools.chain(*text)]
-    places = np.arange(len(words))[:, None] + [0, 1]
-    return Text(words, [*map(len, text)], places, None)
 
 
 def _with_mentions(name, text, given):
