@@ -41,15 +41,6 @@ class ChoicesAsRows(keras.layers.Layer):
             for name, x in inputs.items()
         }
 
-    def compute_output_spec(self, inputs):
-        return {
-            name: keras.KerasTensor((None, x.shape[-1]), dtype=x.dtype)
-            for name, x in inputs.items()
-        }
-
-    def get_config(self):  # Keras requires one if a dtype policy is given.
-        return super().get_config()
-
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class ChoiceLogits(keras.layers.Layer):
@@ -72,9 +63,6 @@ class ChoiceLogits(keras.layers.Layer):
     def compute_output_spec(self, inputs):
         dtype = keras.backend.result_type(inputs["scores"].dtype, "float32")
         return keras.KerasTensor(inputs["token_ids"].shape[:2], dtype=dtype)
-
-    def get_config(self):
-        return super().get_config()
 
 
 # A classifier of another task, with several labels, does not score choices.
@@ -136,11 +124,11 @@ class SpanBertMultipleChoice(ClassifierTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.choices_as_rows = ChoicesAsRows(dtype=backbone.dtype_policy, name="choices_as_rows")
+        self.choices_as_rows = ChoicesAsRows(name="choices_as_rows")
         self.pooler = pooler(backbone)
         self.output_dropout = dropout_layer(backbone, dropout)
         self.classifier = dense_layer(backbone, 1, "classifier")
-        self.choice_logits = ChoiceLogits(dtype=backbone.dtype_policy, name="choice_logits")
+        self.choice_logits = ChoiceLogits(dtype=backbone.compute_dtype, name="choice_logits")
 
         # === Functional Model ===
         inputs = {
