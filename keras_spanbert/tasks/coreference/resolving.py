@@ -299,10 +299,10 @@ def sort_key(
 
 def cluster_score(cluster: Sequence[dict]) -> float | None:
     """Returns the score of a cluster from `resolve(..., scores=True)`."""
-    links = [m["link_score"] for m in cluster if m.get("link_score") is not None]
+    links = [m["link_score"] for m in cluster if m["link_score"] is not None]
     if links:
         return sum(links) / len(links)
-    if len(cluster) > 1 or cluster[0].get("score") is None:
+    if len(cluster) > 1:
         return None
     return 0.5 + 0.5 * math.tanh(0.5 * cluster[0]["score"])  # The logistic function.
 

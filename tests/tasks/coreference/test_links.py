@@ -92,8 +92,8 @@ def test_score_of_a_single_mention_is_its_probability(build):
     (cluster,) = model.resolve(TEXT, scores=True, mentions=mentions)["clusters"]
     (score,) = model.resolve(TEXT, scores=True, mentions=mentions)["cluster_scores"]
     assert score == pytest.approx(1 / (1 + np.exp(-cluster[0]["score"])))
-    assert cluster_score([{"score": -9e9}]) == 0.0
-    assert cluster_score([{}]) is cluster_score([{"score": 1.0}, {"score": 2.0}]) is None
+    alone = {"score": -9e9, "link_score": None}
+    assert cluster_score([alone]) == 0.0 and cluster_score([alone] * 2) is None
 
 
 @pytest.mark.parametrize("model_type", ["independent", "overlap"])
