@@ -100,6 +100,7 @@ def test_score_of_a_single_mention_is_its_probability(build):
 def test_every_given_mention_is_scored_and_no_other(build, model_type):
     # Nested, crossing, repeated, across sentences, within a word and around a blank.
     given = [(0, 3), (10, 20), (14, 20), (4, 13), (0, 3), (16, 25), (22, 25), (35, 38), (34, 41)]
+    given.append((14, 16))  # Its word is cut, or it would be the same as (14, 20).
     model = build(model_type, singletons=True, max_span_width=9, top_span_ratio=0.1)
     arguments = {"scores": True, "speakers": [(0, 17, "A")]}  # Words are cut for both.
     found = model.resolve(TEXT, mentions=given, **arguments)
