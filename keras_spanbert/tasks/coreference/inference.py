@@ -446,41 +446,37 @@ def cluster_mentions(
 # B = texts. For one text, W = words.
 
 
-def serve_clusters(model):
-    """Returns the function of `text`, strings `[B]`, that a SavedModel serves."""
+def serve_clusters(model, text) -> dict:
+    """Returns the clusters of texts, strings `[B]`, as a SavedModel serves them."""
+    texts = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # Replaces invalid bytes.
+    sentences = split(texts)
 
-    def serve(text):
-        texts = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # Replaces invalid bytes.
-        sentences = split(texts)
-
-        def serve_one(i):
-            words = sentences.words[i]
-            cluster, first, last = tf.cond(
-                tf.size(words) > 0,
-                lambda: _mentions(model, words, sentences.sizes[i]),
-                lambda: (tf.zeros([0], tf.int32),) * 3,
-            )
-            starts = tf.gather(sentences.starts[i], first)
-            return cluster, starts, tf.gather(sentences.ends[i], last)
-
-        ragged = tf.RaggedTensorSpec([None], tf.int32)
-        cluster, start, end = tf.map_fn(
-            serve_one,
-            tf.range(tf.size(texts)),
-            fn_output_signature=(ragged, ragged, ragged),
-            parallel_iterations=1,
+    def serve_one(i):
+        words = sentences.words[i]
+        cluster, first, last = tf.cond(
+            tf.size(words) > 0,
+            lambda: _mentions(model, words, sentences.sizes[i]),
+            lambda: (tf.zeros([0], tf.int32),) * 3,
         )
-        # The text that contains each mention.
-        whole, sizes = tf.gather(texts, cluster.value_rowids()), end.values - start.values
-        mention = tf.strings.substr(whole, start.values, sizes, unit="UTF8_CHAR")
-        return {
-            "mention": cluster.with_values(mention).to_tensor(""),
-            "start": start.to_tensor(-1),
-            "end": end.to_tensor(-1),
-            "cluster": cluster.to_tensor(-1),
-        }
+        starts = tf.gather(sentences.starts[i], first)
+        return cluster, starts, tf.gather(sentences.ends[i], last)
 
-    return serve
+    ragged = tf.RaggedTensorSpec([None], tf.int32)
+    cluster, start, end = tf.map_fn(
+        serve_one,
+        tf.range(tf.size(texts)),
+        fn_output_signature=(ragged, ragged, ragged),
+        parallel_iterations=1,
+    )
+    # The text that contains each mention.
+    whole, sizes = tf.gather(texts, cluster.value_rowids()), end.values - start.values
+    mention = tf.strings.substr(whole, start.values, sizes, unit="UTF8_CHAR")
+    return {
+        "mention": cluster.with_values(mention).to_tensor(""),
+        "start": start.to_tensor(-1),
+        "end": end.to_tensor(-1),
+        "cluster": cluster.to_tensor(-1),
+    }
 
 
 def _mentions(model, words, sentence_sizes):

@@ -311,7 +311,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     def serving_function(self):
         """Returns the function from texts to mentions for a SavedModel, and its input specs."""
         self.check_preprocessor()
-        return serve_clusters(self), strings("text")
+        return lambda text: serve_clusters(self, text), strings("text")
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures training.
@@ -361,19 +361,16 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         return super().compute_loss(x, losses, losses, sample_weight, training)
 
     def span_losses(self, scores, antecedents, mention_scores, labels):
-        """Returns the loss of each span that is kept, nats `[..., K]`.
+        """Returns the loss of each span that is kept, nats `[B, K]`.
 
         It is the negative log-likelihood of the right antecedents, plus that of mention scores with
-        `singletons`. `scores` are `[..., K, 1 + A]`, first of no antecedent, -inf for a missing
-        one; `antecedents` int `[..., K, A]`; `labels` int `[..., K]`, each span's gold cluster, 0
-        for none.
+        `singletons`. `scores` are `[B, K, 1 + A]`, first of no antecedent, -inf for a missing one;
+        `antecedents` int `[B, K, A]`; `labels` int `[B, K]`, each span's gold cluster, 0 for none.
         """
         # https://arxiv.org/abs/1707.07045, section 4.
-        labels, shape = ops.convert_to_tensor(labels), ops.shape(antecedents)
-        flat = ops.reshape(antecedents, (*shape[:-2], shape[-2] * shape[-1]))
-        of_antecedents = ops.reshape(ops.take_along_axis(labels, flat, axis=-1), shape)
-        is_right = (of_antecedents == labels[..., None]) & (labels[..., None] > 0)
-        is_right = is_right & (scores[..., 1:] > -np.inf)
+        labels = ops.convert_to_tensor(labels)
+        is_right = gather_rows(labels, antecedents) == labels[..., None]
+        is_right = is_right & (labels[..., None] > 0) & (scores[..., 1:] > -np.inf)
         has_none = ops.logical_not(ops.any(is_right, axis=-1, keepdims=True))
         is_right = ops.concatenate([has_none, is_right], axis=-1)
         right = ops.logsumexp(ops.where(is_right, scores, -np.inf), axis=-1)

@@ -558,6 +558,6 @@ class DocumentInputs:
         if "clusters" in document:
             names = "top_antecedent_scores", "top_antecedents", "top_span_mention_scores"
             labels = gold_clusters(tensors, inputs)[top_spans]
-            losses = self.span_losses(*(result[n] for n in names), labels)
+            losses = self.span_losses(*(result[n][None] for n in names), labels[None])
             result["loss"] = float(ops.convert_to_numpy(losses).sum())
         return result
