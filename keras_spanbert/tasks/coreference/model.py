@@ -368,8 +368,11 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         `antecedents` int `[B, K, A]`; `labels` int `[B, K]`, each span's gold cluster, 0 for none.
         """
         # https://arxiv.org/abs/1707.07045, section 4.
-        labels = ops.convert_to_tensor(labels)
-        is_right = gather_rows(labels, antecedents) == labels[..., None]
+        labels, shape = ops.convert_to_tensor(labels), ops.shape(antecedents)
+        flat = ops.reshape(antecedents, (shape[0], shape[1] * shape[2]))
+        is_right = (
+            ops.reshape(ops.take_along_axis(labels, flat, axis=1), shape) == labels[..., None]
+        )
         is_right = is_right & (labels[..., None] > 0) & (scores[..., 1:] > -np.inf)
         has_none = ops.logical_not(ops.any(is_right, axis=-1, keepdims=True))
         is_right = ops.concatenate([has_none, is_right], axis=-1)
