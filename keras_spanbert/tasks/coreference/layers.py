@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.sublayers import kernel_initializer
+from keras_spanbert.layers.sublayers import config_of, kernel_initializer
 from keras_spanbert.models.backbone import dense_layer
 
 # Maximum number of spans per document in the released graph.
@@ -220,6 +220,10 @@ class WeightedLayer(keras.layers.Layer):
 
     def cast(self, x):
         return ops.cast(x, self.compute_dtype)
+
+    def get_config(self):
+        own = {**config_of(self, WeightedLayer), **config_of(self, type(self))}
+        return {**super().get_config(), **own}
 
 
 def as_scores(x):

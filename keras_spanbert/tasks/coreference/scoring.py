@@ -436,5 +436,5 @@ class ResolverLayers:
                 "padding_mask": SegmentRows(name=f"{padding_mask}_rows")(inputs[padding_mask]),
             }
         )
-        tokens = DocumentTokens(dtype=self.backbone.dtype_policy, name=f"{places}_tokens")
+        tokens = DocumentTokens(dtype=self.backbone.compute_dtype, name=f"{places}_tokens")
         return tokens(encoded, inputs[places])
