@@ -7,7 +7,14 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.layers.array_functions import take
+from keras_spanbert.layers.array_functions import (
+    cumsum,
+    int32,
+    scatter_add,
+    scatter_min,
+    take,
+    true_indices,
+)
 from keras_spanbert.optional import tf, tnp
 from keras_spanbert.serving.saved_model import window_logits
 from keras_spanbert.text.strings import as_strings
@@ -17,15 +24,16 @@ N_BEST = 20  # Number of candidates per window and per question, as released.
 # Pairs of a start and an end, tokens of a window, and the sum of their logits, float64: `[C]` each.
 Candidates = collections.namedtuple("Candidates", ["window", "start", "end", "logit"])
 
-Scored = collections.namedtuple(
-    "Scored",
+Ranked = collections.namedtuple(
+    "Ranked",
     [
+        "question",  # int32 [C], ascending
+        "rank",  # int32 [C], of the question's candidates
+        "start",  # int32 [C], the first character, and after the last one
+        "end",
         "score",  # float64 [C]
-        "place",  # int64 [C], in the question's list
-        "has_any",  # bool [Q]
-        "is_none",  # bool [Q], whether the best answer is no answer
-        "null_score",  # float64 [Q]
-        "null_place",  # int64 [Q], position of no answer in the list
+        "null_score",  # float64 [Q], of no answer
+        "null_place",  # int32 [Q], number of candidates before no answer
         "null_lead",  # float64 [Q], lead of no answer over the best candidate
     ],
 )
@@ -40,130 +48,133 @@ def decode(
     max_answer_length: int = 30,
     null_threshold: float | None = None,
 ) -> tuple[list, np.ndarray]:
-    """Returns the best answers to each question over all of its windows, and their null scores.
+    """Returns the best answers to each question, and the lead of no answer over them, `[Q]`.
 
-    A window's candidates pair its `n_best` highest starts and ends. Both must be inside the
-    context, the end must follow the start by less than `max_answer_length` tokens, and the window
-    must be the one that shows the start with the most context. If a question has no candidate, its
-    highest starts and ends inside the context are used. If these starts all come after these ends,
-    the question has no answer. Candidates of all windows are ranked by the sum of both logits, and
-    the best of equal texts is kept. A candidate's score is its softmax probability among the
-    `n_best` of its question. With `null_threshold`, no answer is one of them, and is the best if
-    its logits, at `[CLS]`, exceed those of the best answer by more than the threshold. This is the
-    decoding of the released script.
+    This is the decoding of the released script. A window's candidates pair its `n_best` highest
+    starts and ends inside the context. The window must show the start with the most context, and
+    an answer has at most `max_answer_length` tokens. If a question has no candidate, the highest
+    starts and ends are taken from inside the context only. Candidates are ranked by the sum of both
+    logits, and the best of equal texts is kept. A score is the softmax probability among the
+    `n_best` of a question. With `null_threshold`, no answer is one of them, and is the best if its
+    logits, at `[CLS]`, exceed those of the best answer by more than the threshold.
 
     Logits are float `[W, L]`, `windows` those of `SpanBertQuestionAnswererPreprocessor.windows`,
-    and `contexts` one string per question. An answer is `{"answer", "score", "start", "end"}`, with
-    positions in characters, -1 for no answer. The null scores, float64 `[Q]`, are the lead of no
-    answer over the best answer.
+    and `contexts` one string per question.
     """
     num_questions = len(contexts)
-    example = windows["example_index"]
-    candidates = candidate_spans(
-        np, start_logits, end_logits, windows, num_questions, n_best, max_answer_length
-    )
-    null_logits = np.full(num_questions, np.inf)
-    np.minimum.at(null_logits, example, start_logits[:, 0] + end_logits[:, 0])
 
-    first, last = windows["offsets"][:, :, 0], windows["offsets"][:, :, 1]
-    starts = first[candidates.window, candidates.start]
-    ends = last[candidates.window, candidates.end]
-    texts, kept, rank = _distinct_texts(contexts, example[candidates.window], starts, ends, n_best)
-    question = example[candidates.window[kept]]
-    scored = score_answers(
-        np, candidates.logit[kept], question, rank, null_logits, null_threshold, num_questions
-    )
-    answers = [
-        {"answer": text, "score": float(score), "start": int(start), "end": int(end)}
-        for text, score, start, end in zip(texts, scored.score, starts[kept], ends[kept])
-    ]
-    order = np.lexsort([scored.place, question])
-    bounds = np.searchsorted(question[order], np.arange(num_questions + 1))
-    found = [[answers[c] for c in order[bounds[i] : bounds[i + 1]]] for i in range(num_questions)]
-    for i in range(num_questions):
-        no_answer = {"answer": "", "score": 0.0, "start": -1, "end": -1}
-        if not found[i]:
-            found[i] = [no_answer]
-        elif null_threshold is not None:
-            no_answer["score"] = float(scored.null_score[i])
-            found[i].insert(int(scored.null_place[i]), no_answer)
-    return found, scored.null_lead
+    def are_new(*spans):
+        return _are_new(contexts, *spans, n_best)
+
+    sizes = (n_best, max_answer_length)
+    logits = start_logits, end_logits
+    ranked = rank_answers(np, *logits, windows, num_questions, are_new, sizes, null_threshold)
+    bounds = np.searchsorted(ranked.question, np.arange(num_questions + 1))
+    found = []
+    for i, context in enumerate(contexts):
+        part = slice(bounds[i], bounds[i + 1])
+        columns = (x[part].tolist() for x in (ranked.start, ranked.end, ranked.score))
+        answers = [
+            {"answer": context[start:end], "score": score, "start": start, "end": end}
+            for start, end, score in zip(*columns)
+        ]
+        no_answer = {"answer": "", "score": float(ranked.null_score[i]), "start": -1, "end": -1}
+        if null_threshold is not None or not answers:
+            answers.insert(int(ranked.null_place[i]), no_answer)
+        found.append(answers)
+    return found, ranked.null_lead
 
 
-def _distinct_texts(contexts, example, starts, ends, n_best):
-    """Returns the first `n_best` different texts of each question: texts, indices, ranks."""
-    texts, kept, ranks = [], [], []
-    bounds = np.searchsorted(example, np.arange(len(contexts) + 1))
+def _are_new(contexts, question, starts, ends, n_best):
+    """Returns which texts `[C]` are the first `n_best` different ones of their question."""
+    are_new = np.zeros(len(question), bool)
+    bounds = np.searchsorted(question, np.arange(len(contexts) + 1))
     for i, context in enumerate(contexts):
         seen = set()
         for c in range(bounds[i], bounds[i + 1]):
             if len(seen) == n_best:
                 break
             text = context[starts[c] : ends[c]]
-            if text not in seen:
-                texts.append(text)
-                kept.append(c)
-                ranks.append(len(seen))
-                seen.add(text)
-    return texts, np.array(kept, np.int64), np.array(ranks, np.int64)
+            are_new[c] = text not in seen
+            seen.add(text)
+    return are_new
 
 
-def score_answers(xp, logit, question, rank, null_logits, null_threshold, num_questions):
-    """Returns `Scored`: softmax probabilities among the candidates of each question.
+def rank_answers(
+    xp, start_logits, end_logits, windows, num_questions, are_new, sizes, null_threshold
+):
+    """Returns `Ranked`: the best candidates with different texts, and their probabilities.
 
-    `logit`, `question` (ascending) and `rank` by logit among the question's are `[C]`, and
-    `null_logits` of no answer `[Q]`. With a threshold, no answer is a candidate too, first if it
+    `are_new(question, start, end)` returns which texts are the first of equal ones, and `sizes` are
+    `n_best` and `max_answer_length`. With a threshold, no answer is a candidate too, first if it
     leads by more than that, otherwise by its logit but after the best candidate.
     """
-    best = _segment_max(xp, logit, question, num_questions)
-    has_any = best > -np.inf
-    lead = null_logits - best  # Infinite if there is no candidate.
-    low = np.float64(-np.inf)
-    may_be_none = has_any & (null_threshold is not None)
-    null = xp.where(may_be_none, null_logits, low)
-    top = xp.where(has_any, xp.maximum(best, null), np.float64(0.0))
+    example = windows["example_index"]
+    nulls = xp.asarray(start_logits[:, 0] + end_logits[:, 0], dtype=np.float64)
+    infinite = xp.full((num_questions,), np.float64(np.inf))
+    null_logits = scatter_min(xp, infinite, example, nulls)
+    zeros = int32(xp, xp.zeros_like(null_logits))
+    found = candidate_spans(xp, start_logits, end_logits, windows, zeros, sizes)
+    question = take(xp, example, found.window)
+    start, end = (
+        _pick(xp, windows["offsets"][:, :, i], found.window, token)
+        for i, token in enumerate([found.start, found.end])
+    )
+
+    # === The best of each question, of equal texts only the best one ===
+    is_new = int32(xp, are_new(question, start, end))
+    counts = scatter_add(xp, zeros, question, is_new)
+    rank = cumsum(xp, is_new) - is_new - take(xp, cumsum(xp, counts) - counts, question)
+    kept = true_indices(xp, (is_new == 1) & (rank < sizes[0]))
+    question, rank, start, end, logit = (
+        take(xp, x, kept) for x in (question, rank, start, end, found.logit)
+    )
+
+    # === Softmax, with no answer if it is a candidate ===
+    best = -scatter_min(xp, infinite, question, -logit)
+    has_any = best > np.finfo(np.float64).min  # TensorFlow's value for no candidates.
+    lead = null_logits - best
+    null = -infinite if null_threshold is None else null_logits
+    top = xp.where(has_any, xp.maximum(best, null), null_logits)
     share = xp.exp(logit - take(xp, top, question))
-    null_share = xp.exp(null - top)
-    total = _segment_sum(xp, share, question, num_questions) + null_share
+    null_share = xp.where(has_any, xp.exp(null - top), np.float64(0.0))
+    # Without candidates the total is 1 instead of 0.
+    total = scatter_add(xp, xp.where(has_any, null_share, np.float64(1.0)), question, share)
     threshold = np.float64(np.inf if null_threshold is None else null_threshold)
-    is_none = has_any & (lead > threshold)
-    ahead = (rank == 0) | (logit >= take(xp, null, question))
-    num_ahead = _segment_sum(xp, xp.asarray(ahead, dtype=np.int64), question, num_questions)
-    null_place = xp.where(is_none, np.int64(0), num_ahead)
-    behind = take(xp, null_place, question) <= rank
-    tiny = np.float64(1e-300)  # Avoids 0 / 0 for a question without candidates.
-    return Scored(
+    ahead = int32(xp, (rank == 0) | (logit >= take(xp, null, question)))
+    num_ahead = scatter_add(xp, zeros, question, ahead)
+    return Ranked(
+        question=question,
+        rank=rank,
+        start=start,
+        end=end,
         score=share / take(xp, total, question),
-        place=rank + xp.asarray(behind, dtype=np.int64),
-        has_any=has_any,
-        is_none=is_none,
-        null_score=xp.where(has_any, null_share / xp.maximum(total, tiny), np.float64(0.0)),
-        null_place=null_place,
+        null_score=null_share / total,
+        null_place=xp.where(lead > threshold, zeros, num_ahead),
         null_lead=lead,
     )
 
 
-def candidate_spans(xp, start_logits, end_logits, windows, num_questions, n_best, max_length):
+def candidate_spans(xp, start_logits, end_logits, windows, zeros, sizes):
     """Returns `Candidates`, pairs of start and end, sorted by question and then by logit.
 
-    If the question or the context has no tokens, there are none. See `decode`.
+    If the question or the context has no tokens, there are none. See `decode` and `rank_answers`.
     """
     # Without question tokens, the second segment begins at index 2, after [CLS] [SEP].
-    may = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)
-    sizes = (n_best, max_length)
-    found = _pairs(xp, start_logits, end_logits, windows["is_max_context"] & may, may, sizes)
+    may_end = (windows["offsets"][:, :, 0] >= 0) & (windows["segment_ids"][:, 2:3] == 0)
+    may_start = windows["is_max_context"] & may_end
+    found = _pairs(xp, start_logits, end_logits, may_start, may_end, sizes)
     example = windows["example_index"]
-    of_question = take(xp, example, found.window)
-    num_found = _segment_sum(xp, xp.ones_like(of_question), of_question, num_questions)
+    question = take(xp, example, found.window)
+    num_found = scatter_add(xp, zeros, question, xp.ones_like(question))
     # A question without candidates takes its highest starts and ends inside the context.
     lacks = (take(xp, num_found, example) == 0)[:, None]
     if xp is not np or lacks.any():
         # Recomputes all windows. Those of other questions do not change.
-        may_start, may_end = windows["is_max_context"] & may | ~lacks, may | ~lacks
         low = np.float32(-np.inf)
-        start_logits = xp.where(may_start, start_logits, low)
-        end_logits = xp.where(may_end, end_logits, low)
-        found = _pairs(xp, start_logits, end_logits, windows["is_max_context"] & may, may, sizes)
+        start_logits = xp.where(may_start | ~lacks, start_logits, low)
+        end_logits = xp.where(may_end | ~lacks, end_logits, low)
+        found = _pairs(xp, start_logits, end_logits, may_start, may_end, sizes)
     order = xp.argsort(-found.logit, kind="stable")
     by_logit = take(xp, example, take(xp, found.window, order))
     order = take(xp, order, xp.argsort(by_logit, kind="stable"))
@@ -191,81 +202,36 @@ def _pick(xp, x, rows, columns):
     return take(xp, xp.reshape(x, (-1,)), rows * xp.shape(x)[1] + columns)
 
 
-def _segment_sum(xp, x, segments, num_segments):
-    if xp is np:
-        sums = np.zeros(num_segments, x.dtype)
-        np.add.at(sums, segments, x)
-        return sums
-    return tf.math.unsorted_segment_sum(x, segments, num_segments)
-
-
-def _segment_max(xp, x, segments, num_segments):
-    """Returns the largest value of each segment, -inf for an empty segment."""
-    if xp is np:
-        largest = np.full(num_segments, -np.inf)
-        np.maximum.at(largest, segments, x)
-        return largest
-    largest = tf.math.unsorted_segment_max(x, segments, num_segments)
-    return tf.where(largest == x.dtype.min, np.float64(-np.inf), largest)
-
-
 def answers(model, max_answer_length: int):
     """Returns the function of `question` and `context`, strings `[B]`, for a SavedModel."""
-    preprocessor = model.preprocessor
 
     def serve(question, context):
         texts = as_strings("context", context)  # Valid UTF-8.
-        windows = preprocessor.windows(question, texts)
-        start_logits, end_logits = _logits(model, windows)
-        num_questions = tf.size(question, tf.int64)
-        found = candidate_spans(
-            tnp, start_logits, end_logits, windows, num_questions, N_BEST, max_answer_length
-        )
-        example = tf.gather(windows["example_index"], found.window)
-        start, end = (
-            tf.gather_nd(windows["offsets"][:, :, i], tf.stack([found.window, token], axis=1))
-            for i, token in enumerate([found.start, found.end])
-        )
-        start, end = tf.cast(start, tf.int64), tf.cast(end, tf.int64)
-
-        # === The best of each question, of equal texts only the best one ===
-        is_first = _is_first(_spans(texts, example, start, end))
-        # How many earlier texts of its question are different ones.
-        before = tf.cumsum(tf.cast(is_first, tf.int64), exclusive=True)
-        rank = before - tf.gather(before, tf.searchsorted(example, example, "left", tf.int64))
-        keep = is_first & (rank < N_BEST)
-        example, rank, logit, start, end = (
-            tf.boolean_mask(x, keep) for x in (example, rank, found.logit, start, end)
-        )
-        null_logits = tf.math.unsorted_segment_min(
-            tf.cast(start_logits[:, 0] + end_logits[:, 0], tf.float64),
-            windows["example_index"],
-            num_questions,
-        )
-        scored = score_answers(
+        windows = model.preprocessor.windows(question, texts)
+        ranked = rank_answers(
             tnp,
-            logit,
-            example,
-            tf.cast(rank, tf.int64),
-            null_logits,
+            *_logits(model, windows),
+            windows,
+            tf.size(question),
+            lambda *spans: _are_new_in_graph(texts, *spans),
+            (N_BEST, max_answer_length),
             model.null_threshold,
-            num_questions,
         )
-        is_best = scored.place == 0
+        is_best = (ranked.rank == 0) & (tf.gather(ranked.null_place, ranked.question) > 0)
+        questions = tf.boolean_mask(ranked.question, is_best)[:, None]
 
         def best_answer(values, otherwise):
-            best_of = tf.boolean_mask(example, is_best)[:, None]
             return tf.tensor_scatter_nd_update(
-                otherwise, tf.cast(best_of, tf.int64), tf.boolean_mask(values, is_best)
+                otherwise, questions, tf.boolean_mask(values, is_best)
             )
 
-        nowhere = tf.fill([num_questions], np.int64(-1))
-        start, end = best_answer(start, nowhere), best_answer(end, nowhere)
+        nowhere = tf.fill([tf.size(question)], -1)
+        start, end = best_answer(ranked.start, nowhere), best_answer(ranked.end, nowhere)
         return {
             "answer": tf.strings.substr(texts, tf.maximum(start, 0), end - start, "UTF8_CHAR"),
-            "score": tf.cast(best_answer(scored.score, scored.null_score), tf.float32),
-            "start": tf.cast(start, tf.int32),
-            "end": tf.cast(end, tf.int32),
+            "score": tf.cast(best_answer(ranked.score, ranked.null_score), tf.float32),
+            "start": start,
+            "end": end,
         }
 
     return serve
@@ -278,18 +244,13 @@ def _logits(model, windows):
     return [tf.where(is_token, logits[:, :, i], -float("inf")) for i in range(2)]
 
 
-def _spans(texts, example, start, end):
-    """Returns the number of its text and the characters of each span, as a string."""
+def _are_new_in_graph(texts, question, start, end):
+    """Returns which texts `[C]` differ from all earlier ones of their question."""
     characters = tf.strings.unicode_decode(texts, "UTF-8")
-    shift = tf.gather(characters.row_starts(), example)
-    places = tf.ragged.range(start + shift, end + shift)
+    shift = tf.gather(characters.row_starts(), question)
+    places = tf.ragged.range(tf.cast(start, tf.int64) + shift, tf.cast(end, tf.int64) + shift)
     spans = tf.strings.unicode_encode(tf.gather(characters.values, places), "UTF-8")
-    return tf.strings.join([tf.strings.as_string(example), spans], " ")
-
-
-def _is_first(keys):
-    """Returns whether each of the keys `[n]` has not occurred before."""
-    unique, number = tf.unique(keys, out_idx=tf.int64)
-    place = tf.range(tf.size(keys, tf.int64))
-    first = tf.math.unsorted_segment_min(place, number, tf.size(unique, tf.int64))
+    keys = tf.strings.join([tf.strings.as_string(question), spans], " ")
+    number, place = tf.unique(keys)[1], tf.range(tf.size(keys))
+    first = tf.math.unsorted_segment_min(place, number, tf.size(keys))
     return tf.gather(first, number) == place

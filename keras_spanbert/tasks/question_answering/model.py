@@ -22,9 +22,7 @@ from keras_spanbert.text.strings import as_strings
 from keras_spanbert.training.losses import WeightedMeanCrossentropy
 
 LABELS = ("start", "end")
-
-
-QA_OUTPUTS = TensorGroup(
+_QA_OUTPUTS = TensorGroup(
     "qa_outputs.", lambda x: dense("qa_outputs", "qa_outputs", x["hidden_size"], 2)
 )
 
@@ -38,9 +36,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     AdamW (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
 
     `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists, tuples,
-    arrays or tensors of strings, and answers `y` in the format of the preprocessor's
-    `windows`. They also take the arrays that `windows` returns, and batches of either:
-    see `fit`. A batch of questions becomes the batch of their windows.
+    arrays or tensors of strings, and answers `y` as the preprocessor's `windows`, or
+    its results, or batches of either: see `fit`. A batch of questions becomes the
+    batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -69,7 +67,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     """
 
     preprocessor_cls = SpanBertQuestionAnswererPreprocessor
-    tensor_groups = (QA_OUTPUTS,)
+    tensor_groups = (_QA_OUTPUTS,)
     huggingface_class = "BertForQuestionAnswering"
     scores = {"exact": "exact match", "f1": "F1"}
     best_score = "f1"
@@ -135,15 +133,14 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
         Returns:
             For each question a list of up to `top_k` `{"answer", "score",
-            "start", "end"}`, best first: the exact slice `context[start:end]`,
-            and its probability among the 20 best candidates, or the `top_k` best if
-            `top_k` is larger. No answer is `""` with -1, -1. If the question or the
-            context has no tokens, its score is 0.
+            "start", "end"}`, best first: the exact slice `context[start:end]`, and
+            its probability among the 20 (or `top_k`, if larger) best candidates. No
+            answer is `""` with -1, -1. Without tokens in the question or the
+            context, its score is 0.
 
         Raises:
             ValueError: if the model has no preprocessor, the lists differ in
-                length or contain other values, or `top_k`, `max_answer_length`
-                or `batch_size` is not an integer of at least 1.
+                length or contain other values, or a number is below 1.
 
         Example:
         ```python
@@ -176,8 +173,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
         Args:
             examples: the result of `keras_spanbert.data.squad.read` or `mrqa.read`.
-            max_answer_length: int, in tokens. Defaults to `30`.
-            batch_size: int. Number of windows per batch. Defaults to `32`.
+            max_answer_length, batch_size: see `answer`.
             by_character: bool. See `keras_spanbert.metrics.squad`. Defaults to
                 `False`.
 

@@ -4,6 +4,7 @@ Legend for the tokens of answers: N = questions, U = different contexts. All int
 """
 
 import numbers
+import re
 
 import keras
 import numpy as np
@@ -33,6 +34,7 @@ from keras_spanbert.text.tokens import (
 
 # Characters at which the released script splits words.
 _BLANKS = " \t\r\n\u202f"
+_BLANK = re.compile(f"[{_BLANKS}]")
 
 
 def answer_characters(answers, contexts) -> np.ndarray:
@@ -47,21 +49,21 @@ def answer_characters(answers, contexts) -> np.ndarray:
         ]
     rule = "a list of {'text', 'answer_start'} or None, or a dict of these columns"
     check_kind("answers", answers, isinstance(answers, (list, tuple)), rule)
-    answers, places = list(map(_first_answer, answers)), np.full((len(answers), 2), -1)
+    places = np.full((len(answers), 2), -1)
     for i, (answer, context) in enumerate(zip(answers, contexts)):
-        is_answer = answer is None or (
-            isinstance(answer, dict)
-            and isinstance(answer.get("text"), str)
-            and isinstance(answer.get("answer_start"), numbers.Integral)
-        )
-        if not is_answer:
+        text = at = None
+        if isinstance(answer, dict):
+            text, at = (to_python(answer.get(name)) for name in ["text", "answer_start"])
+            # Columns of several answers, as in Hugging Face's `datasets`.
+            if isinstance(text, list) and isinstance(at, list) and len(text) == len(at):
+                answer, text, at = (answer, text[0], at[0]) if text else (None, None, None)
+        if answer is None:
+            continue
+        if not isinstance(text, str) or not isinstance(at, numbers.Integral):
             raise ValueError(
                 "An answer must be {'text': string, 'answer_start': int} or None. Received: "
                 f"answers[{i}]={answer!r:.80}"
             )
-        if answer is None:
-            continue
-        text, at = answer["text"], answer["answer_start"]
         if not text or at < 0 or context[at : at + len(text)] != text:
             raise ValueError(
                 f"An answer must be at its place in the context. Received: {text!r} at {at} "
@@ -71,16 +73,6 @@ def answer_characters(answers, contexts) -> np.ndarray:
     return places
 
 
-def _first_answer(answer):
-    """Returns the first of several answers, in the columns of Hugging Face's `datasets`."""
-    if not isinstance(answer, dict):
-        return answer
-    columns = [to_python(answer.get(name)) for name in ["text", "answer_start"]]
-    if not all(isinstance(x, list) for x in columns) or len(columns[0]) != len(columns[1]):
-        return answer
-    return next(({"text": text, "answer_start": at} for text, at in zip(*columns)), None)
-
-
 def answer_tokens(texts, tokens, context_of, answers):
     """Returns the first and the last token of each answer in its context, `[N]`, -1 for none.
 
@@ -88,28 +80,24 @@ def answer_tokens(texts, tokens, context_of, answers):
     these, those of the words that contain the answer. `texts` are U contexts and `tokens` their
     `Tokens` with offsets, `context_of` is `[N]`, and `answers` are those of `answer_characters`.
     """
-    # === Answers and tokens, in characters of all contexts, with a blank after each ===
-    characters = "".join(f"{text} " for text in texts).encode("utf-32-le", "surrogatepass")
-    sizes = np.array([len(text) + 1 for text in texts], np.int64)
-    text_starts = np.cumsum(sizes) - sizes
-    has_answer = answers[:, 0] >= 0
-    start, stop = np.where(has_answer[:, None], answers, [0, 1]).T + text_starts[context_of]
-    begins, ends = (tokens.offsets[:-1] + np.repeat(text_starts, tokens.sizes)[:, None]).T
+    found = np.full((2, len(answers)), -1, np.int32)
+    for i in np.flatnonzero(answers[:, 0] >= 0):
+        number = context_of[i]
+        own = slice(tokens.starts[number], tokens.starts[number] + tokens.sizes[number])
+        begins, ends = tokens.offsets[own].T
+        for start, stop in [answers[i], _whole_words(texts[number], *answers[i])]:
+            first, last = np.searchsorted(ends, start, "right"), np.searchsorted(begins, stop) - 1
+            if first <= last:
+                found[:, i] = first, last
+                break
+    return found
 
-    def overlap(start, stop):
-        return np.searchsorted(ends, start, "right"), np.searchsorted(begins, stop) - 1
 
-    # === The whole words, for answers without tokens ===
-    blanks = np.isin(np.frombuffer(characters, np.uint32), list(map(ord, _BLANKS)))
-    blanks = np.flatnonzero(blanks)
-    before = np.searchsorted(blanks, start) - 1
-    word_start = np.where(before < 0, 0, blanks[np.maximum(before, 0)] + 1)
-    word_stop = np.maximum(blanks[np.searchsorted(blanks, stop - 1)], stop)
-
-    own, words = overlap(start, stop), overlap(word_start, word_stop)
-    first, last = (np.where(own[0] > own[1], word, x) for word, x in zip(words, own))
-    has_tokens = has_answer & (first <= last)
-    return [np.where(has_tokens, x - tokens.starts[context_of], -1) for x in (first, last)]
+def _whole_words(text, start, stop):
+    """Returns the start and the stop of the words that contain some characters."""
+    blank = _BLANK.search(text, stop - 1)
+    stop = max(blank.start() if blank else len(text), stop)
+    return max(text.rfind(blank, 0, start) for blank in _BLANKS) + 1, stop
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -134,9 +122,8 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
     Call arguments:
         x: a dict of `"question"` and `"context"`, strings `[N]` each, or a list of
             dicts with these keys and, optionally, `"answers"`, the `y`.
-        y: answers, see `windows`: a dict of `"text"`, strings `[N]`, and
-            `"answer_start"`, integers `[N]`, -1 for no answer, or a list of dicts
-            and `None`. Defaults to `None`, no labels.
+        y: answers: see `windows`. In `tf.data`, a dict of columns. Defaults to `None`,
+            no labels.
         sample_weight: numbers `[N]`. Defaults to `None`.
 
     Returns:
@@ -240,11 +227,10 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
             contexts: as many strings, in the same form. Equal ones are tokenized
                 once.
             answers: list with `{"text", "answer_start"}` for each question, with
-                the start in characters, or `None` for no answer. Or a dict of the
-                columns `text` and `answer_start`, with -1 for no answer. If a
-                question has lists of texts and starts, as in SQuAD on Hugging Face,
-                the first is used, and empty lists mean no answer. Defaults to
-                `None`: no labels.
+                the start in characters, or `None` for no answer. Or a dict of these
+                columns, with -1 for no answer. In lists of texts and starts, as in
+                SQuAD on Hugging Face, the first counts, and empty ones mean no
+                answer. Defaults to `None`: no labels.
 
         Returns:
             Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`
@@ -270,18 +256,16 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         unique, context_of = unique_texts(contexts)
         texts = tokenize_texts(self.tokenizer, unique, with_offsets=True)
         heads = tokenize_texts(self.tokenizer, questions)
-        of_contexts = texts._replace(
-            starts=take(xp, texts.starts, context_of), sizes=take(xp, texts.sizes, context_of)
-        )
+        starts, sizes = (take(xp, x, context_of) for x in (texts.starts, texts.sizes))
         before = xp.minimum(heads.sizes, np.int32(self.max_question_length)) + 2
-        spans = doc_spans(xp, before, of_contexts.sizes, length, stride)
+        spans = doc_spans(xp, before, sizes, length, stride)
 
         def lay_out(rows):
             some = DocSpans(*(x[rows] for x in spans))
-            starts = take(xp, of_contexts.starts, some.example) + some.first
+            of_question, of_context = (take(xp, x, some.example) for x in (heads.starts, starts))
             parts = [
-                Part(heads.ids, take(xp, heads.starts, some.example), some.before - 2),
-                Part(texts.ids, starts, some.count),
+                Part(heads.ids, of_question, some.before - 2),
+                Part(texts.ids, of_context + some.first, some.count),
             ]
             laid_out, (_, (in_context, token)) = token_rows(xp, parts, length, self.tokenizer)
             offsets = take(xp, texts.offsets, token)
@@ -295,7 +279,7 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
         windows = {"example_index": example}
         if answers is not None:
             bounds = answer_tokens(unique, texts, context_of, answers)
-            start, end = (x[example].astype(np.int32) for x in bounds)
+            start, end = bounds[:, example]
             is_inside = (start >= spans.first) & (end < spans.first + spans.count)
             shift = spans.before - spans.first
             for name, token in [("start", start), ("end", end)]:

@@ -23,22 +23,6 @@ def test_fit_learns_to_answer(trained_answerer):
         assert 0.0 < answer["score"] <= 1.0
 
 
-@pytest.mark.torch_first
-def test_evaluate_on_strings_equals_windows(trained_answerer):
-    questions, contexts, answers = examples(40, seed=2)
-    by_strings = trained_answerer.evaluate(
-        {"question": questions, "context": contexts}, answers, verbose=0, return_dict=True
-    )
-    windows = trained_answerer.preprocessor.windows(questions, contexts, answers)
-    logits = trained_answerer.predict({"question": questions, "context": contexts}, verbose=0)
-    losses = []
-    for name in ["start", "end"]:
-        x = np.asarray(logits[name], "float64")
-        log_z = np.log(np.exp(x).sum(axis=1))
-        losses.append(np.mean(log_z - x[np.arange(len(x)), windows[name]]))
-    assert by_strings["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
-
-
 def test_single_loss_works_with_default_weights():
     model = build()
     questions, contexts, answers = examples(4)
