@@ -4,11 +4,10 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert.checks import check_counts, check_in
-from keras_spanbert.tasks.pretrain.objectives import mask_inputs
+from keras_spanbert.tasks.pretrain.objectives import MASK_INPUTS
 from keras_spanbert.text.strings import as_strings
 
-_HEADS = ("mlm", "sbo")
-_SCORES = ("both", *_HEADS)
+_SCORES = ("both", "mlm", "sbo")
 # Texts are padded to multiples of this number, so that few shapes are compiled.
 _BUCKET = 32
 
@@ -21,7 +20,8 @@ def fill(pretrainer, texts, top_k, score, batch_size):
     check_counts(top_k=top_k, batch_size=batch_size)
     if isinstance(texts, str):
         return fill(pretrainer, [texts], top_k, score, batch_size)[0]
-    rows, tokenizer = _tokenize(pretrainer, texts), pretrainer.preprocessor.tokenizer
+    rows = _tokenize(pretrainer, as_strings("texts", texts))
+    tokenizer = pretrainer.preprocessor.tokenizer
     return [
         [_candidates(tokenizer, mlm, sbo, top_k, score) for mlm, sbo in blanks]
         for blanks in _predict_blanks(pretrainer, rows, batch_size)
@@ -40,10 +40,17 @@ def score(pretrainer, texts, fillings, batch_size):
             f"`fillings` must have a list for each text. Received: {count} for {len(texts)} texts"
         )
     rows, tokenizer = _tokenize(pretrainer, texts), pretrainer.preprocessor.tokenizer
-    ids = [
-        _tokenize_fillings(tokenizer, row, of_text, text)
-        for row, of_text, text in zip(rows, fillings, texts)
-    ]
+    ids = []
+    for row, of_text, text in zip(rows, fillings, texts):
+        lengths = [stop - start for start, stop in _runs(row == tokenizer.mask_token_id)]
+        given = as_strings("fillings", of_text)
+        ids.append([np.asarray(tokenizer(filling)).tolist() for filling in given])
+        found = list(map(len, ids[-1]))
+        if found != lengths:
+            raise ValueError(
+                f"`fillings` must have as many tokens as the blanks have masks, {lengths} in "
+                f"{text[:80]!r}. Received: {of_text!r}, of {found} tokens"
+            )
     return [
         [_candidate(tokenizer, *heads, of_blank) for heads, of_blank in zip(blanks, of_text)]
         for blanks, of_text in zip(_predict_blanks(pretrainer, rows, batch_size), ids)
@@ -51,91 +58,66 @@ def score(pretrainer, texts, fillings, batch_size):
 
 
 def _tokenize(pretrainer, texts):
+    """Returns the token ids of texts with blanks, int32 `[tokens]` each."""
     if pretrainer.preprocessor is None:
         raise ValueError("`fill` and `score` need a preprocessor. Received: preprocessor=None")
-    return [_tokenize_blanks(pretrainer, text) for text in as_strings("texts", texts)]
-
-
-def _tokenize_blanks(pretrainer, text):
-    tokenizer = pretrainer.preprocessor.tokenizer
-    pieces = text.split(tokenizer.mask_token)
-    ids = [tokenizer.cls_token_id, *tokenizer(pieces[0])]
-    for piece in pieces[1:]:
-        ids += [tokenizer.mask_token_id, *tokenizer(piece)]
-    ids.append(tokenizer.sep_token_id)
-    if len(pieces) == 1 or len(ids) > pretrainer.backbone.max_sequence_length:
-        raise ValueError(
-            f"A text to fill must have a {tokenizer.mask_token} and at most "
-            f"{pretrainer.backbone.max_sequence_length - 2} tokens. Received: "
-            f"{len(pieces) - 1} masks and {len(ids) - 2} tokens in {text[:80]!r}"
-        )
-    return np.array(ids, "int32")
-
-
-def _tokenize_fillings(tokenizer, row, fillings, text):
-    """Returns token ids of the fillings of a text's blanks."""
-    lengths = [stop - start for start, stop in _runs(row == tokenizer.mask_token_id)]
-    given = as_strings("fillings", fillings)
-    ids = [np.asarray(tokenizer(filling)).tolist() for filling in given]
-    if [len(i) for i in ids] != lengths:
-        raise ValueError(
-            f"`fillings` must have as many tokens as the blanks have masks, {lengths} in "
-            f"{text[:80]!r}. Received: {fillings!r}, of {[len(i) for i in ids]} tokens"
-        )
-    return ids
+    tokenizer, longest = pretrainer.preprocessor.tokenizer, pretrainer.backbone.max_sequence_length
+    rows = []
+    for text in texts:
+        first, *others = text.split(tokenizer.mask_token)
+        ids = [tokenizer.cls_token_id, *tokenizer(first)]
+        for piece in others:
+            ids += [tokenizer.mask_token_id, *tokenizer(piece)]
+        ids.append(tokenizer.sep_token_id)
+        if not others or len(ids) > longest:
+            raise ValueError(
+                f"A text to fill must have a {tokenizer.mask_token} and at most {longest - 2} "
+                f"tokens. Received: {len(others)} masks and {len(ids) - 2} tokens in {text[:80]!r}"
+            )
+        rows.append(np.array(ids, "int32"))
+    return rows
 
 
 def _predict_blanks(pretrainer, rows, batch_size):
-    """Returns log-probabilities `(mlm, sbo or None)`, `[tokens, V]`, of each row's blanks."""
-    batches = (rows[i : i + batch_size] for i in range(0, len(rows), batch_size))
-    return [row for batch in batches for row in _predict_batch(pretrainer, batch)]
-
-
-def _predict_batch(pretrainer, rows):
+    """Yields log-probabilities `(mlm, sbo or None)`, `[tokens, V]`, of each row's blanks."""
     tokenizer = pretrainer.preprocessor.tokenizer
-    runs = [_runs(row == tokenizer.mask_token_id) for row in rows]
-    length = -(-max(map(len, rows)) // _BUCKET) * _BUCKET
-    length = min(length, pretrainer.backbone.max_sequence_length)
-    slots = max(sum(stop - start for start, stop in row) for row in runs)
-    slots = -(-slots // 4) * 4
+    for first in range(0, len(rows), batch_size):
+        batch = rows[first : first + batch_size]
+        runs = [_runs(row == tokenizer.mask_token_id) for row in batch]
+        length = -(-max(map(len, batch)) // _BUCKET) * _BUCKET
+        length = min(length, pretrainer.backbone.max_sequence_length)
+        slots = max(sum(stop - start for start, stop in blanks) for blanks in runs)
+        slots = -(-slots // 4) * 4
 
-    token_ids = np.full((len(rows), length), tokenizer.pad_token_id, "int32")
-    masks = np.zeros((4, len(rows), slots), "int32")
-    for i, (row, blanks) in enumerate(zip(rows, runs)):
-        token_ids[i, : len(row)] = row
-        columns = [
-            (position, start - 1, stop, position - start)
-            for start, stop in blanks
-            for position in range(start, stop)
-        ]
-        masks[:, i, : len(columns)] = np.transpose(columns)
-    names = mask_inputs(pretrainer.span_boundary)
-    logits = pretrainer.predict_on_batch(
-        {
-            "token_ids": token_ids,
-            "segment_ids": np.zeros_like(token_ids),
-            "padding_mask": (token_ids != tokenizer.pad_token_id).astype("int32"),
-            **dict(zip(names, masks)),  # Only as many as the model takes.
-        }
-    )
-    heads = [None, None]
-    for i, name in enumerate(_HEADS):
-        if name in logits:
+        token_ids = np.full((len(batch), length), tokenizer.pad_token_id, "int32")
+        masks = np.zeros((4, len(batch), slots), "int32")
+        for i, (row, blanks) in enumerate(zip(batch, runs)):
+            token_ids[i, : len(row)] = row
+            columns = [
+                (position, start - 1, stop, position - start)
+                for start, stop in blanks
+                for position in range(start, stop)
+            ]
+            masks[:, i, : len(columns)] = np.transpose(columns)
+        logits = pretrainer.predict_on_batch(
+            {
+                "token_ids": token_ids,
+                "segment_ids": np.zeros_like(token_ids),
+                "padding_mask": (token_ids != tokenizer.pad_token_id).astype("int32"),
+                **dict(zip(MASK_INPUTS, masks)),  # The model ignores those of a missing SBO head.
+            }
+        )
+        heads = {}
+        for name in {"mlm", "sbo"} & set(logits):
             found = ops.log_softmax(ops.cast(logits[name], "float32"), axis=-1)
-            heads[i] = np.array(ops.convert_to_numpy(found))
-    if heads[1] is not None:
-        # The released model has no SBO target for these offsets.
-        heads[1][masks[3] >= pretrainer.max_span_tokens] = 0.0
-
-    predicted = []
-    for i, blanks in enumerate(runs):
-        predicted.append([])
-        slot = 0
-        for start, stop in blanks:
-            places = i, slice(slot, slot + stop - start)
-            predicted[-1].append([head if head is None else head[places] for head in heads])
-            slot += stop - start
-    return predicted
+            heads[name] = np.array(ops.convert_to_numpy(found))
+        if "sbo" in heads:
+            # The released model has no SBO target for these offsets.
+            heads["sbo"][masks[3] >= pretrainer.max_span_tokens] = 0.0
+        for i, blanks in enumerate(runs):
+            ends = np.cumsum([stop - start for start, stop in blanks])
+            parts = {name: np.split(head[i], ends)[:-1] for name, head in heads.items()}
+            yield list(zip(parts["mlm"], parts.get("sbo", [None] * len(blanks))))
 
 
 def _candidates(tokenizer, mlm, sbo, top_k, score):

@@ -91,19 +91,16 @@ class SpanBertPretrainer(SpanBertTask):
     """Pretrains SpanBERT, or a BERT from its ablations, and fills blanks.
 
     The loss, in nats, is the mean MLM cross-entropy over masked tokens, plus
-    `sbo_weight` times the mean SBO cross-entropy over tokens with an SBO target.
-    With `next_sentence`, `nsp_weight` times the mean next-sentence cross-entropy is
-    added. By default the model is compiled with AdamW (learning rate 1e-4), this
-    loss, and accuracy and cross-entropy of each head, weighted so that padding does
-    not count. To train from scratch, pass `compile` an optimizer with a warm-up:
-    `AdamW(LinearWarmupDecay(...))`. The model has only the inputs and layers that its
-    objectives need.
+    `sbo_weight` times that of SBO over tokens with an SBO target and, with
+    `next_sentence`, `nsp_weight` times that of the pairs. By default the model is
+    compiled with AdamW (learning rate 1e-4), this loss, and accuracy and
+    cross-entropy of each head, in which padding does not count. To train from
+    scratch, compile it with a warm-up: `AdamW(LinearWarmupDecay(...))`.
 
-    With a preprocessor, `fit`, `evaluate` and `predict` take strings: a list,
-    tuple, array or tensor of strings, or batches of these. `fit` draws new masks in
-    each epoch. `evaluate` and `predict` always use the same masks. All masks depend
-    only on the preprocessor's `seed`, not on the parallelism. The methods also take
-    results of the preprocessor, and batches of them: see `fit`.
+    `fit`, `evaluate` and `predict` take a list, tuple, array or tensor of strings,
+    results of the preprocessor, or batches of either: see `fit`. `fit` draws new
+    masks in each epoch. `evaluate` and `predict` always use the same masks. All masks
+    depend only on the preprocessor's `seed`, not on the parallelism.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -112,10 +109,10 @@ class SpanBertPretrainer(SpanBertTask):
             Defaults to `15`.
         position_dim: int. Size of SBO's offset embedding. Defaults to `200`.
         sbo_weight: float. Weight of the SBO loss. Defaults to `1.0`.
-        span_boundary: bool. Whether to add an SBO head. Defaults to `True`.
-        next_sentence: bool. Whether to add BERT's next-sentence head: the pooler
-            over `[CLS]` and a dense layer. Defaults to `False`. The preprocessor
-            must have the same `span_boundary` and `next_sentence`.
+        span_boundary: bool. Whether to add an SBO head and its inputs, as in the
+            preprocessor. Defaults to `True`.
+        next_sentence: bool. Whether to add BERT's next-sentence head, the pooler
+            over `[CLS]` and a dense layer, as in the preprocessor. Defaults to `False`.
         nsp_weight: float. Weight of the next-sentence loss. Defaults to `1.0`.
 
     Call shapes:
@@ -173,10 +170,9 @@ class SpanBertPretrainer(SpanBertTask):
         **kwargs,
     ):
         self.backbone = backbone
-        vocabulary_size = getattr(preprocessor, "tokenizer", None) and (
-            len(preprocessor.tokenizer.vocabulary or [])
-        )
-        if vocabulary_size and vocabulary_size > backbone.vocabulary_size:
+        tokenizer = getattr(preprocessor, "tokenizer", None)
+        vocabulary_size = len(getattr(tokenizer, "vocabulary", None) or [])
+        if vocabulary_size > backbone.vocabulary_size:
             raise ValueError(
                 f"The vocabulary must fit the backbone's {backbone.vocabulary_size} embeddings. "
                 f"Received: {vocabulary_size} tokens"
@@ -212,12 +208,12 @@ class SpanBertPretrainer(SpanBertTask):
         # === Functional Model ===
         masks = {
             name: keras.Input(shape=(None,), dtype="int32", name=name)
-            for name in objectives.mask_inputs(span_boundary)
+            for name in objectives.MASK_INPUTS[: 4 if span_boundary else 1]
         }
         sequence_output = backbone(backbone.input)
-        outputs = {"mlm": self.mlm_head(sequence_output, masks["mask_positions"])}
+        positions, *boundaries = masks.values()
+        outputs = {"mlm": self.mlm_head(sequence_output, positions)}
         if span_boundary:
-            boundaries = [masks[name] for name in objectives.SBO_INPUTS]
             outputs["sbo"] = self.sbo_head(sequence_output, *boundaries)
         if next_sentence:
             outputs["nsp"] = self.nsp_head(self.pooler(sequence_output[:, 0, :]))
@@ -280,9 +276,8 @@ class SpanBertPretrainer(SpanBertTask):
     def set_output_biases(self, log_probabilities: np.ndarray) -> None:
         """Sets the output biases of the heads that predict tokens.
 
-        A new model whose biases are the log-probabilities of the tokens in the
-        training text starts at the cross-entropy of the unigram distribution and
-        does not have to learn it.
+        With those of the training text, a new model starts at the cross-entropy of
+        the unigram distribution and does not have to learn it.
 
         Args:
             log_probabilities: float `[V]`, nats.
@@ -314,12 +309,9 @@ class SpanBertPretrainer(SpanBertTask):
         return float(flops)
 
     def describe(self, row: dict) -> str:
-        shown = {
-            name: f"{name.upper()} {row[f'val_{name}_cross_entropy']:.3f}"
-            for name in objectives.OBJECTIVES
-            if f"val_{name}_cross_entropy" in row
-        }
-        return f"held-out {', '.join(shown.values())} nats"
+        labels = {f"val_{metric}": label for metric, label in self.progress_labels.items()}
+        shown = [f"{label} {row[name]:.3f}" for name, label in labels.items() if name in row]
+        return f"held-out {', '.join(shown)} nats"
 
     def serving_function(self):
         """Returns the function from strings to embeddings for a SavedModel, and its input specs."""
@@ -449,14 +441,13 @@ class SpanBertPretrainer(SpanBertTask):
 
         A candidate's score is the sum of the log-probabilities (nats) that the MLM
         and SBO heads give its tokens, each token independently. Tokens at offset
-        `max_span_tokens` or later have no SBO score, nor do those of a model without
-        an SBO head. Special tokens are not candidates.
+        `max_span_tokens` or later have no SBO score. Special tokens are not candidates.
 
         Args:
             texts: string or list of strings, each with at least one `[MASK]`.
             top_k: int. Number of candidates per blank. Defaults to `5`.
-            score: "both", "mlm" or "sbo", the score to rank candidates by.
-                Defaults to `"both"`, which is MLM alone without an SBO head.
+            score: "both", "mlm" or "sbo", the heads to rank candidates by.
+                Defaults to `"both"`, or MLM alone without an SBO head.
             batch_size: int. Defaults to `32`.
 
         Returns:
@@ -481,7 +472,7 @@ class SpanBertPretrainer(SpanBertTask):
     def score(
         self, texts: str | list[str], fillings: list, batch_size: int = 32
     ) -> list[dict] | list[list[dict]]:
-        """Scores given fillings of the blanks of texts, as `fill` scores its own.
+        """Scores given fillings of blanks, as `fill` scores its candidates.
 
         Args:
             texts: string or list of strings, each with at least one `[MASK]`.
@@ -492,9 +483,7 @@ class SpanBertPretrainer(SpanBertTask):
 
         Returns:
             For each text (of a list) a list with one item per blank: `{"text",
-            "token_ids", "score", "mlm", "sbo"}`. `"score"` is the sum of both
-            heads' log-probabilities (nats), and `"sbo"` is `None` without an SBO
-            head.
+            "token_ids", "score", "mlm", "sbo"}`, as `fill` returns with "both".
 
         Raises:
             ValueError: if the model has no preprocessor, a text has no

@@ -9,10 +9,10 @@ _SHARPNESS = 2.5
 
 
 def attend_to_neighbors(backbone) -> None:
-    """Sets position embeddings and attention of a new backbone, so that it starts with neighbors.
+    """Sets position embeddings and attention of a new backbone, whose `hidden_dim` is even.
 
     The first head starts to attend to the previous token, the second to the next, the third to the
-    token before the previous, and so on through all layers. `hidden_dim` must be even.
+    token before the previous, and so on through all layers.
     """
     # Attention that starts at random spends most of a short pretraining on finding out which
     # position is next to which. Position `i` becomes `sin(w i), cos(w i)` for frequencies `w` up to

@@ -6,15 +6,10 @@ import numpy as np
 
 # All objectives: masked language model, span boundaries, next sentence.
 OBJECTIVES = ("mlm", "sbo", "nsp")
-# Inputs of the SBO and MLM heads, in addition to the encoded sequence.
-SBO_INPUTS = ("span_left", "span_right", "span_offsets")
+# Inputs `[B, M]` of the heads. MLM takes only the first.
+MASK_INPUTS = ("mask_positions", "span_left", "span_right", "span_offsets")
 # Arguments that choose objectives, and their defaults.
 CHOICES = {"span_boundary": True, "next_sentence": False}
-
-
-def mask_inputs(span_boundary: bool) -> tuple[str, ...]:
-    """Returns the names of the inputs `[B, M]`."""
-    return ("mask_positions", *(SBO_INPUTS if span_boundary else ()))
 
 
 def choices(names) -> dict[str, bool]:
@@ -31,11 +26,9 @@ def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
 
 
 def unigram_entropies(counts: np.ndarray, dataset) -> dict[str, float]:
-    """Returns the cross-entropy of the targets, by name, under the corpus's unigram distribution.
+    """Returns the cross-entropies (nats), by name, of a model that ignores the context.
 
-    This is the result of a model that ignores the context, in nats per token, and for `nsp` per
-    row. `counts` `[V]` are of the training documents, and `dataset` yields the preprocessor's
-    results.
+    `counts` `[V]` are of the training documents. `dataset` yields the preprocessor's results.
     """
     log_probabilities = {"nsp": np.log([0.5, 0.5])}
     of_tokens = unigram_log_probabilities(counts)

@@ -12,7 +12,7 @@ from keras_spanbert.layers.next_sentence_pairs import NextSentencePairs
 from keras_spanbert.layers.span_masking import SpanMasking
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
 from keras_spanbert.optional import tf
-from keras_spanbert.tasks.pretrain.objectives import CHOICES, mask_inputs
+from keras_spanbert.tasks.pretrain.objectives import CHOICES, MASK_INPUTS
 
 # The arguments of `SpanMasking` that do not describe the vocabulary, and their defaults.
 _MASKING = {
@@ -26,8 +26,8 @@ _MASKING = {
 class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
     """Tokenizes, packs and masks strings for pretraining.
 
-    Text beyond `sequence_length - 2` tokens is cut. For long documents see
-    `keras_spanbert.data.corpus`, which splits them into blocks.
+    Text beyond `sequence_length - 2` tokens is cut. `keras_spanbert.data.corpus`
+    splits long documents into blocks.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
@@ -38,13 +38,11 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             batch with `NextSentencePairs`, which needs at least 2. Defaults to
             `False`.
         **kwargs: arguments of `SpanMasking`, except those that describe the
-            vocabulary. `name`, `dtype` and similar arguments are passed to
-            `keras.layers.Layer`.
+            vocabulary, and of `keras.layers.Layer`.
 
     Call arguments:
         x: string or strings `[B]`.
-        y, sample_weight: must be `None`, because labels and weights are made from the
-            texts.
+        y, sample_weight: must be `None`. They are made from the texts.
         seed: int or two ints. Determines pairs and masks. See `SpanMasking`.
 
     Returns:
@@ -156,11 +154,12 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         )
         is_padding = masks["token_ids"] == self.tokenizer.pad_token_id
         padding_mask = 1 - _cast_like(is_padding, masks["token_ids"])
+        names = MASK_INPUTS if self.span_boundary else MASK_INPUTS[:1]
         x = {
             "token_ids": masks["token_ids"],
             "segment_ids": pairs["segment_ids"] if pairs else padding_mask * 0,
             "padding_mask": padding_mask,
-            **{name: masks[name] for name in mask_inputs(self.span_boundary)},
+            **{name: masks[name] for name in names},
         }
         y = {"mlm": masks["mask_ids"]}
         sample_weight = {"mlm": masks["mask_weights"]}

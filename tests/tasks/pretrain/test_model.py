@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_pretrainer
+from comparisons import assert_close
 from processes import run_python
 from tiny_pretrainer import IS_TENSORFLOW, VOCABULARY, WORDS, V, build, log_softmax, predict, texts
 
@@ -39,7 +40,7 @@ def test_batch_without_masks_has_no_nan():
     assert all(np.isfinite(w).all() for w in model.get_weights())
 
 
-def test_unigram_biases_start_at_the_unigram_entropy():
+def test_unigram_biases_start_at_the_unigram_entropy(caplog):
     model = build(L)
     x, y, sample_weight = arrays(model)
     counts = np.bincount(y["mlm"][sample_weight["mlm"] > 0], minlength=V) + 0.1
@@ -51,6 +52,8 @@ def test_unigram_biases_start_at_the_unigram_entropy():
         entropy = -(weight * log_probabilities[y[name]]).sum() / weight.sum()
         assert (weight * losses).sum() / weight.sum() == pytest.approx(entropy, rel=0.02)
         assert abs(entropy - np.log(V)) > 0.05
+    model.fill("the [MASK] of", top_k=1)
+    assert "has not been trained: the output of its mlm_head and sbo_head is random" in caplog.text
 
 
 def test_masks_are_new_after_the_model_is_compiled_again():
@@ -105,26 +108,16 @@ def test_fill_scores_candidates_with_both_heads():
     }  # fmt: skip
     mlm, sbo = (log_softmax(predict(model, x)[name])[0, 0] for name in ["mlm", "sbo"])
     allowed = [i for i in range(V) if i not in (0, 2, 3, 4)]
-    best = sorted(allowed, key=lambda i: -(mlm + sbo)[i])[:4]
-    assert [c["token_ids"] for c in filled[1]] == [[i] for i in best]
-    for candidate, i in zip(filled[1], best):
-        assert candidate["mlm"] == pytest.approx(mlm[i], abs=1e-4)
-        assert candidate["sbo"] == pytest.approx(sbo[i], abs=1e-4)
-        assert candidate["score"] == pytest.approx(mlm[i] + sbo[i], abs=1e-4)
-        assert candidate["text"] == VOCABULARY[i]
-    by_mlm = model.fill(text, top_k=1, score="mlm")[1][0]
-    assert by_mlm["token_ids"] == [max(allowed, key=lambda i: mlm[i])]
-    assert by_mlm["score"] == by_mlm["mlm"]
-    by_sbo = model.fill(text, top_k=1, score="sbo")[1][0]
-    assert by_sbo["token_ids"] == [max(allowed, key=lambda i: sbo[i])]
-    assert by_sbo["score"] == by_sbo["sbo"]
-
-
-def test_random_fillings_give_a_warning(caplog):
-    model = build(L)
-    model.set_output_biases(np.zeros(V))
-    model.fill("the [MASK] of", top_k=1)
-    assert "has not been trained: the output of its mlm_head and sbo_head is random" in caplog.text
+    heads = {"score": mlm + sbo, "mlm": mlm, "sbo": sbo}
+    expected = [
+        {"text": VOCABULARY[i], "token_ids": [i], **{name: x[i] for name, x in heads.items()}}
+        for i in sorted(allowed, key=lambda i: -heads["score"][i])[:4]
+    ]
+    assert_close(filled[1], expected, 1e-4)
+    for name in ["mlm", "sbo"]:
+        best = model.fill(text, top_k=1, score=name)[1][0]
+        assert best["token_ids"] == [max(allowed, key=lambda i, of=heads[name]: of[i])]
+        assert best["score"] == best[name]
 
 
 def test_fill_ranks_whole_blanks_and_score_equals_it():
@@ -139,10 +132,9 @@ def test_fill_ranks_whole_blanks_and_score_equals_it():
     assert [[c["text"] for c in blanks] for blanks in scored] == [["with as", "that"], ["by"]]
     assert scored[0][0]["token_ids"] == [VOCABULARY.index("with"), VOCABULARY.index("as")]
     filled = model.fill(texts, top_k=V * V)
-    for candidates, blanks in zip(sum(filled, []), sum(scored, [])):
-        (same,) = [c for c in candidates if c["token_ids"] == blanks["token_ids"]]
-        assert blanks == {k: same[k] if k in ("text", "token_ids") else pytest.approx(same[k])
-                          for k in same}  # fmt: skip
+    for candidates, found in zip(sum(filled, []), sum(scored, [])):
+        (same,) = [c for c in candidates if c["token_ids"] == found["token_ids"]]
+        assert_close(found, same, rtol=1e-6)
     alone = model.score(texts[1], ["by"])
     assert alone[0]["mlm"] == pytest.approx(scored[1][0]["mlm"], abs=1e-5)
 
@@ -158,10 +150,14 @@ def test_tokens_of_a_blank_after_the_longest_span_have_no_sbo_score():
 
 def test_preprocessor_that_does_not_fit_is_named():
     model = build(L)
-    tokenizer = model.preprocessor.tokenizer
-    model.preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, L, max_span_tokens=16)
-    with pytest.raises(ValueError, match="max_span_tokens=16"):
-        model.fit(texts(), verbose=0)
+    for arguments, message in [
+        ({"max_span_tokens": 16}, "max_span_tokens=16"),
+        ({"scheme": "entity"}, "`scheme='entity'` requires `span_marks`"),
+    ]:
+        tokenizer = model.preprocessor.tokenizer
+        model.preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, L, **arguments)
+        with pytest.raises(ValueError, match=message):
+            model.fit(texts(), verbose=0)
     backbone = ks.SpanBertBackbone(V - 1, 1, 1, 4, 4, max_sequence_length=L)
     with pytest.raises(ValueError, match=f"{V} tokens"):
         ks.SpanBertPretrainer(backbone, model.preprocessor)
