@@ -18,11 +18,9 @@ from keras_spanbert.optional import jax
 
 
 def can_keep(value) -> bool:
-    """Whether a variable can keep a value of a step.
-
-    A custom train step on JAX, as in Keras's guide, differentiates `compute_loss` outside of a
-    scope, so variables would keep tracers. It updates the metric of the loss itself.
-    """
+    """Whether a variable can keep a value of a step."""
+    # A custom train step on JAX, as in Keras's guide, differentiates `compute_loss` outside of a
+    # scope, so variables would keep tracers. It updates the metric of the loss itself.
     if keras.backend.backend() != "jax" or in_stateless_scope():
         return True
     return not isinstance(value, jax.core.Tracer)
@@ -80,22 +78,19 @@ class TargetLosses(CompileLoss):
     def __init__(self, loss, loss_weights, output_names):
         super().__init__(loss, loss_weights, output_names=output_names)
         self.divisor = None  # What to divide the sum of a batch by, instead of its targets.
-        self.tracker = LossTracker(self._terms)
+        self.terms = []
+        self.tracker = LossTracker(lambda: self.terms)
 
     def build(self, y_true, y_pred):
         super().build(y_true, y_pred)
         self._metrics[:] = [TargetMean(name=metric.name) for metric in self._metrics]
+        means = self._metrics or [self.tracker.single]
+        weights = [each.loss_weights for each in self._flat_losses]
+        self.terms = [(1.0 if w is None else w, mean) for w, mean in zip(weights, means)]
         self._flat_losses = [
             each._replace(loss=functools.partial(self._compute, each.loss, mean))
-            for each, mean in zip(self._flat_losses, self._means())
+            for each, mean in zip(self._flat_losses, means)
         ]
-
-    def _means(self):
-        return self._metrics or [self.tracker.single]
-
-    def _terms(self):
-        weights = [each.loss_weights for each in self._flat_losses or []]
-        return [(1.0 if w is None else w, mean) for w, mean in zip(weights, self._means())]
 
     def call(self, y_true, y_pred, sample_weight=None):
         loss = super().call(y_true, y_pred, sample_weight)
@@ -124,10 +119,9 @@ class TargetLosses(CompileLoss):
 class TargetLossModel:
     """Mixin of models whose losses are means over targets: see `TargetLosses`.
 
-    A target is the label of a row, of a token, or of a masked position. Batches can have others,
-    which are padding and no targets: rows for which the input `row_mask` is 0, and with
-    `weights_mark_targets` all labels of weight 0. The weights of targets multiply their losses, but
-    even a target of weight 0 counts in the number by which the sum is divided.
+    A target is the label of a row, a token or a masked position, whatever its weight. Padding is
+    none: rows for which the input `row_mask` is 0, and with `weights_mark_targets` all labels of
+    weight 0.
     """
 
     # Whether a weight of 0 means that a label is padding.

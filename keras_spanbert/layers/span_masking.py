@@ -289,9 +289,8 @@ class SpanMasking(TokenLayer):
         # than 1 in 10,000 sequences do not fill their budget. Two more candidates then fill it.
         num_candidates = min(math.ceil(expected + 3.5 * math.sqrt(expected)), length)
         num_drawn = self.max_predictions or math.ceil(self.mask_rate * length)
-        is_linguistic = self.scheme in LINGUISTIC_SCHEMES
-        num_draws = span_masks.draws_per_sequence(num_candidates, num_drawn, is_linguistic)
-        return num_candidates, num_drawn, num_draws
+        per_candidate = 4 if self.scheme in LINGUISTIC_SCHEMES else 2
+        return num_candidates, num_drawn, per_candidate * num_candidates + 1 + 2 * num_drawn
 
     def _masks(self, xp, token_ids, seed, first_row, span_marks, stops):
         if span_marks is not None:

@@ -54,13 +54,6 @@ def span_lengths(xp, draws, length_probabilities):
     return 1 + xp.sum(more_words, axis=2, dtype=np.int32)
 
 
-def draws_per_sequence(
-    num_candidates: int, max_predictions: int, has_linguistic: bool = False
-) -> int:
-    """Returns the number of uniform draws that `span_masks` takes for each sequence."""
-    return (4 if has_linguistic else 2) * num_candidates + 1 + 2 * max_predictions
-
-
 def span_masks(
     xp,
     token_ids,
@@ -85,8 +78,8 @@ def span_masks(
         token_ids: int32 `[B, L]`.
         maskable: bool `[B, L]`. False for special tokens and padding.
         continuation: bool `[B, L]`. True where a token continues a word.
-        draws: float64 `[B, draws_per_sequence(K, M)]`, uniform in [0, 1). With
-            `span_marks`, as many as `has_linguistic=True` gives.
+        draws: float64 `[B, 2K + 1 + 2M]`, or with `span_marks` `[B, 4K + 1 + 2M]`,
+            uniform in [0, 1).
         max_predictions: int, M.
         length_probabilities: float `[max words]`. See `span_length_distribution`.
         span_marks: int32 `[B, L]`, see `SpanMasking`. If given, half of the

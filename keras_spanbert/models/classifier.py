@@ -43,10 +43,10 @@ def names_in(settings: dict) -> list[str] | None:
     names = settings.get("id2label")
     if not isinstance(names, dict):  # `transformers` omits its default names of two labels.
         return None
-    keys = [str(i) for i in range(settings["num_labels"])]
-    if {str(key) for key in names} != set(keys):  # Names of another number of labels.
-        return None
     names = {str(key): value for key, value in names.items()}
+    keys = [str(i) for i in range(settings["num_labels"])]
+    if set(names) != set(keys):  # Names of another number of labels.
+        return None
     return check_names("id2label", [names[key] for key in keys])
 
 
@@ -57,9 +57,8 @@ class NoLabelsError(ValueError):
 class ClassifierTask(SpanBertTask):
     """A backbone with a classifier of rows or of tokens.
 
-    In addition to the attributes of `SpanBertTask`, a class sets `names_argument`, the argument and
-    attribute with the label names, or `None` if labels have no names. The constructor sets it
-    before the preprocessor.
+    A class sets `names_argument`, the argument and attribute with the label names, or `None` if
+    labels have no names. The constructor sets it before the preprocessor.
     """
 
     tensor_groups = (POOLER, CLASSIFIER)
@@ -207,10 +206,9 @@ class ClassifierTask(SpanBertTask):
 
     @accepts_datasets
     def logits_of(self, x, batch_size: int = 32) -> np.ndarray:
-        """Returns logits float32 `[N, C]` of strings, in the format of `fit`.
+        """Returns logits float32 `[N, C]` of rows of strings, in the format of `fit`.
 
-        Only for tasks that classify whole rows. In multiple choice, C is the largest
-        number of choices, and missing choices have logits of -1e9.
+        In multiple choice, C is the largest number of choices, and missing ones have -1e9.
         """
         self.check_preprocessor()
         return self.logits_of_rows(self.preprocessor.rows(x), batch_size)
@@ -224,8 +222,9 @@ class ClassifierTask(SpanBertTask):
             logits[rows] = outputs
         return logits
 
-    def preprocessor_settings(self) -> dict:
-        return {"label_names": self.label_names()}
+    def set_up_preprocessor(self) -> None:
+        if self.preprocessor is not None:
+            self.preprocessor.label_names = self.label_names()
 
     @accepts_datasets
     def label_ids(self, labels) -> np.ndarray:

@@ -40,9 +40,7 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
         super().__init__(**kwargs)
         self._logged_sizes = set()  # Numbers of rows for which `log_cut` has logged a call.
 
-    @accepts_datasets
-    def __call__(self, *args, **kwargs):
-        return super().__call__(*args, **kwargs)
+    __call__ = accepts_datasets(keras_hub.models.Preprocessor.__call__)
 
     @classmethod
     def from_source(cls, source, of_task: dict | None = None, **kwargs):
@@ -130,9 +128,8 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
 def call_from_graph(function: Callable, arguments, signature):
     """Returns tensors for `function(*arguments)`. The function runs, eagerly, when the graph does.
 
-    `arguments` are tensors or `None`, nested and ragged as they come. `signature` has the structure
-    of the result, with a `tf.TensorSpec` for each array. A `ValueError` of the function becomes a
-    `tf.errors.InvalidArgumentError`.
+    `arguments` are nested tensors or `None`. `signature` has the structure of the result, with a
+    `tf.TensorSpec` for each array.
     """
     leaves, specs = tf.nest.flatten(arguments), tf.nest.flatten(signature)
 
@@ -159,9 +156,8 @@ def call_from_graph(function: Callable, arguments, signature):
 class LabelledPreprocessor(SpanBertPreprocessor):
     """Base class of the preprocessors whose rows have labels.
 
-    A class defines `rows`, which makes the rows, and `label_key`, the key of the label in a
-    reader's examples. `label_names` are the names of the labels' numbers. A model sets them to its
-    own.
+    A class defines `rows`, and `label_key`, the key of the label in a reader's examples. A model
+    sets `label_names`, the names of the labels' numbers, to its own.
     """
 
     label_key = "label"
@@ -179,7 +175,6 @@ class LabelledPreprocessor(SpanBertPreprocessor):
         """Converts labels of rows to numbers: see `as_labels`. `inputs` is the result of `rows`."""
         return as_labels(y, self.label_names)
 
-    @accepts_datasets
     def __call__(self, x, y=None, sample_weight=None, **kwargs):
         if type(x) is tuple and len(x) in (2, 3) and y is None and sample_weight is None:
             x, y, sample_weight = unpack(x)

@@ -227,18 +227,11 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         """Returns the functions that a SavedModel serves, by signature name."""
         return {"serving_default": self.serving_function(**kwargs)}
 
-    def preprocessor_settings(self) -> dict:
-        """Returns the preprocessor attributes that depend on the model, such as its labels.
+    def set_up_preprocessor(self) -> None:
+        """Gives the preprocessor, if there is one, attributes of the model, such as its labels.
 
         A constructor sets what this method reads before the preprocessor.
         """
-        return {}
-
-    def set_up_preprocessor(self) -> None:
-        """Gives the preprocessor, if there is one, its `preprocessor_settings`."""
-        if self.preprocessor is not None:
-            for name, value in self.preprocessor_settings().items():
-                setattr(self.preprocessor, name, value)
 
     def check_preprocessor(self) -> None:
         """Raises a `ValueError` if strings cannot become inputs of the model."""

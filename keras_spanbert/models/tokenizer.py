@@ -142,19 +142,15 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         self.get_vocabulary()  # Raises an error if there is no vocabulary.
         if not in_graph():
             return self._tokenize_eagerly(to_python(inputs))
-        return self._tokenize_in_graph(tf.identity(inputs))
-
-    def _tokenize_in_graph(self, inputs):
-        if inputs.shape.rank == 0:
-            tokens = self._tokenize_in_graph(inputs[None])
-            return tokens[0] if self.sequence_length else tokens.values
-        texts = tf.ragged.map_flat_values(self.normalizer, inputs)
+        texts = tf.identity(inputs)
+        is_single = texts.shape.rank == 0
+        texts = tf.ragged.map_flat_values(self.normalizer, texts[None] if is_single else texts)
         tokens = self.fast_wordpiece.tokenize(texts)
         if self.compute_dtype == "string":
             tokens = tf.ragged.map_flat_values(tf.gather, self.get_vocabulary(), tokens)
-        if not self.sequence_length:
-            return tokens
-        return tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
+        if self.sequence_length:
+            tokens = tokens.to_tensor(shape=[*tokens.shape[:-1], self.sequence_length])
+        return tokens[0] if is_single else tokens
 
     @functools.cached_property
     def traced(self):

@@ -134,7 +134,7 @@ def test_masks_equal_sequential_drawing(mask_rate, num_candidates, max_span_word
     B, L, K = 31, 59, num_candidates
     probabilities = span_masks.span_length_distribution(0.2, max_span_words)
     continuation = rng.random((B, L)) < 0.3
-    draws = rng.random((B, span_masks.draws_per_sequence(K, L)))
+    draws = rng.random((B, 2 * K + 1 + 2 * L))
     found = mask(draws, continuation, mask_rate, L, probabilities)
     lengths = span_masks.span_lengths(np, draws[:, K + 1 : 2 * K + 1], probabilities)
     for b in range(B):
@@ -176,7 +176,7 @@ def test_linguistic_masks_equal_sequential_drawing(mask_rate):
             marks[b, start] = 1
             marks[b, start + 1 : start + int(rng.integers(1, 5))] = 2
     marks[1, :2] = 2  # The end of a span.
-    draws = rng.random((B, span_masks.draws_per_sequence(K, L, has_linguistic=True)))
+    draws = rng.random((B, 4 * K + 1 + 2 * L))
     found = mask(draws, continuation, mask_rate, L, np.ones(1), span_marks=marks)
     for b in range(B):
         candidates = linguistic_candidates(marks[b], draws[b], K)

@@ -45,12 +45,11 @@ class SpanBertTextClassifier(ClassifierTask):
     accuracy. With `multi_label` it uses the mean binary cross-entropy and the
     binary accuracy, and for a regression the mean squared error.
 
-    `fit`, `evaluate` and `predict` take `x`, a list, array or tensor of strings,
-    or a dict of two, `{"text", "text_pair"}`, with labels `y`. They also take
-    labelled examples from `keras_spanbert.data.glue.read`, arrays from
-    `preprocess`, and batches of any of these: see `fit`. Labels are names or
-    numbers of classes. With `multi_label`, they are an array `[N, C]` of 0 and 1 or
-    a list of names for each row.
+    `fit`, `evaluate` and `predict` take a list, array or tensor of strings, or a
+    dict of two, `{"text", "text_pair"}`, with labels `y`; examples from
+    `keras_spanbert.data.glue.read`; arrays from `preprocess`; or batches of any of
+    these: see `fit`. Labels are names or numbers of classes, or, with `multi_label`,
+    an array `[N, C]` of 0 and 1 or a list of names for each row.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -209,9 +208,10 @@ class SpanBertTextClassifier(ClassifierTask):
         rule = f"Labels must be a 0 or 1 for each of the model's {self.num_classes} classes"
         return {"": (2, rule)} if self.multi_label else super().label_limits(x)
 
-    def preprocessor_settings(self) -> dict:
-        names = None if self.is_regression else self.class_names
-        return {"label_names": names, "multi_label": self.multi_label}
+    def set_up_preprocessor(self) -> None:
+        if self.preprocessor is not None:
+            self.preprocessor.label_names = None if self.is_regression else self.class_names
+            self.preprocessor.multi_label = self.multi_label
 
     def serving_endpoints(self) -> dict:
         self.check_preprocessor()
@@ -255,14 +255,12 @@ class SpanBertTextClassifier(ClassifierTask):
         Returns:
             List with a dict for each text, or one dict for a string. `"label"` is
             the likeliest class, `"score"` its probability, and `"scores"` the
-            probabilities of all classes by name. With `multi_label`, `"labels"` is
-            the list of classes with a probability of at least 0.5, in the model's
-            order. It can be empty, but `"label"` is always the likeliest class. A
+            probabilities of all classes by name. With `multi_label`, `"labels"` are
+            all classes with a probability of at least 0.5, in the model's order. A
             regression returns only `"score"`, the number.
 
         Raises:
-            ValueError: if the model has no preprocessor, or the texts have another
-                type.
+            ValueError: if the model has no preprocessor, or `texts` are something else.
 
         Example:
         ```python
@@ -305,20 +303,18 @@ class SpanBertTextClassifier(ClassifierTask):
             task: string. A GLUE task, to compute its official scores: see
                 `keras_spanbert.metrics.glue`. Defaults to `None`, other data.
             batch_size: int. Number of rows per batch. Defaults to `32`.
-            selection_metric: string. Without `task`, the score to return as
-                `score`: `"accuracy"`, `"macro_f1"` or, with `multi_label`,
-                `"micro_f1"`. Defaults to `None`: accuracy, or micro F1 with
-                `multi_label`.
+            selection_metric: string. The score to return as `score`, if it is not a
+                mean: `"accuracy"`, `"macro_f1"` or, with `multi_label`, `"micro_f1"`.
+                Defaults to `None`: accuracy, or micro F1 with `multi_label`.
 
         Returns:
-            Dict of scores in percent, and `total`, the number of examples. With a
-            `task` the scores are those of the task. Otherwise there are `accuracy`
-            and `macro_f1`. Two classes also have `f1`, the F1 of the second class.
-            `multi_label` also has `micro_f1`, and its `accuracy` is the share of
-            texts with exactly the right labels. F1 scores are defined as in
-            scikit-learn. A regression has `pearson` and `spearman`. `score` is the
-            number to compare models by: the `selection_metric`, or, with a `task`
-            or a regression, the mean of the scores, 0 if one is not defined.
+            Dict of scores in percent, and `total`, the number of examples. The scores
+            are those of the `task`, or `accuracy` and `macro_f1`, with two classes also
+            `f1` of the second one. `multi_label` also has `micro_f1`, and its `accuracy`
+            is the share of texts with exactly the right labels. F1 scores are defined
+            as in scikit-learn. A regression has `pearson` and `spearman`. `score` is the
+            number to compare models by: the `selection_metric`, or, with a `task` or a
+            regression, the mean of the scores, 0 if one is not defined.
 
         Raises:
             ValueError: if an example has no label or one that the model does not
@@ -372,8 +368,7 @@ class SpanBertTextClassifier(ClassifierTask):
 
         Args:
             task: string. See `keras_spanbert.metrics.glue`. The classes can be in
-                any order. STS-B requires a regression. Multi-label models are
-                rejected.
+                any order. STS-B requires a regression.
 
         Example:
         ```python

@@ -57,11 +57,11 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
     Args:
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int. Length L of a row, at least 3. Defaults to `512`.
-        label_names: list of C strings, the classes, for labels by name. A
-            `SpanBertTextClassifier` sets it. Defaults to `None`: labels are
-            numbers.
+        label_names: list of C strings, the classes, for labels by name. Defaults to
+            `None`: labels are numbers. A `SpanBertTextClassifier` sets it and
+            `multi_label`.
         multi_label: bool. Whether `y` can have several of the `label_names` for each
-            row. A `SpanBertTextClassifier` sets it. Defaults to `False`.
+            row. Defaults to `False`.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
