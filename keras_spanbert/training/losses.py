@@ -10,16 +10,7 @@ from keras import ops
 def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=None, axis=-1):
     """Computes the cross-entropy (nats) of labels int `[...]`, in float32 or a wider dtype.
 
-    The arguments are those of `keras.losses.sparse_categorical_crossentropy`. Each backend computes
-    the loss of logits in the way that is fastest there:
-
-    - PyTorch: Keras's function on a matrix of rows. With more axes, Keras would move the class axis
-      to second place, which takes 2.5 times as long.
-    - TensorFlow: basic operations, because TensorFlow's own kernel is slower on CPUs.
-    - JAX: basic operations on logits with all their axes. To make `[B, M, V]` a matrix, a TPU would
-      copy the logits if M is not a multiple of 8. The label's logit is found with a mask and a sum:
-      if the vocabulary is split over devices, they exchange only sums. To gather it by index, they
-      would exchange the logits.
+    The arguments are those of `keras.losses.sparse_categorical_crossentropy`.
     """
     if keras.backend.standardize_dtype(y_pred.dtype) in ("bfloat16", "float16"):
         y_pred = ops.cast(y_pred, "float32")
@@ -35,15 +26,18 @@ def sparse_crossentropy(y_true, y_pred, from_logits: bool = False, ignore_class=
         return crossentropy(y_true, y_pred)
     num_classes = ops.shape(y_pred)[-1]  # It may differ between batches.
     if from_logits and keras.backend.backend() == "jax":
+        # To make `[B, M, V]` a matrix, a TPU would copy the logits if M is not a multiple of 8. To
+        # gather labels by index, devices that share the vocabulary would exchange the logits.
         is_label = ops.arange(num_classes) == ops.expand_dims(y_true, -1)
         of_labels = ops.sum(ops.where(is_label, y_pred, 0.0), axis=-1)
         losses = ops.logsumexp(y_pred, axis=-1) - of_labels
         # Labels outside the classes contribute nothing, as in Keras.
         is_class = ops.logical_and(y_true >= 0, y_true < num_classes)
         return ops.where(is_class, losses, ops.zeros_like(losses))
+    # With more axes, Keras on PyTorch would move the class axis, which takes 2.5 times as long.
     rows = ops.reshape(y_pred, (-1, num_classes))
     labels = ops.reshape(y_true, (-1,))
-    if from_logits and keras.backend.backend() == "tensorflow":
+    if from_logits and keras.backend.backend() == "tensorflow":  # Its kernel is slower on CPUs.
         labels = ops.cast(labels, "int32")[:, None]
         of_labels = ops.take_along_axis(rows, labels, axis=-1)[:, 0]
         losses = ops.logsumexp(rows, axis=-1) - of_labels
@@ -65,8 +59,8 @@ class _WeightedMean:
 class WeightedMeanCrossentropy(_WeightedMean, keras.losses.SparseCategoricalCrossentropy):
     """The cross-entropy (nats) of labels: the sum of weight x loss over their number.
 
-    A label of weight 0 counts in that number. A padded label does not: its output has a Keras mask
-    that is false there, which a task of this library sets.
+    A label of weight 0 counts in that number. One whose output has a false Keras mask, which a task
+    sets for padding, does not.
     """
 
     def __init__(self, **kwargs):

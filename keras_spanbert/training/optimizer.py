@@ -118,9 +118,8 @@ def check_ema(callbacks: list, optimizer) -> None:
 class AdamW(FusedUpdateMixin, backend_adamw()):
     """Keras's AdamW with SpanBERT's settings, without decay of biases and norms.
 
-    Weight decay leaves out biases and layer normalizations, also after loading:
-    Keras does not save its own exemptions. On PyTorch one fused call updates all
-    variables and clips their gradients in place.
+    Weight decay leaves out biases and layer normalizations, also after loading. On
+    PyTorch one fused call updates all variables and clips their gradients in place.
 
     Args:
         learning_rate: float or schedule. Defaults to `1e-4`.
@@ -158,11 +157,11 @@ class AdamW(FusedUpdateMixin, backend_adamw()):
         check_rate(learning_rate=learning_rate)
         check_range("[0, inf)", weight_decay=weight_decay, epsilon=epsilon)
         check_range("[0, 1)", beta_1=beta_1, beta_2=beta_2)
-        if global_clipnorm not in ("auto", None):
-            check_range("(0, inf)", global_clipnorm=global_clipnorm)
         if global_clipnorm == "auto":
             is_clipped = any(kwargs.get(n) is not None for n in ["clipnorm", "clipvalue"])
             global_clipnorm = None if is_clipped else 1.0
+        elif global_clipnorm is not None:
+            check_range("(0, inf)", global_clipnorm=global_clipnorm)
         super().__init__(
             learning_rate=learning_rate,
             weight_decay=weight_decay,
@@ -207,19 +206,17 @@ class AdamW(FusedUpdateMixin, backend_adamw()):
 class TwoRateAdam(AdamW):
     """BERT's Adam for the encoder and plain Adam for the heads, with separate learning rates.
 
-    The encoder's weights are updated like in BERT: without bias correction of the
-    moments, and with decoupled decay of all weights except biases and norms. The
-    heads' weights are updated by the original Adam, without decay. The gradients of
-    encoder and heads are clipped separately. With gradient accumulation, the
-    gradients of each batch are clipped before they are accumulated.
+    The encoder is updated like in BERT: without bias correction of the moments, and
+    with decoupled decay of all weights except biases and norms. The heads are updated
+    by the original Adam, without decay. The gradients of both are clipped separately,
+    and with gradient accumulation those of each batch before they are accumulated.
 
     Args:
-        learning_rate: float or schedule. The encoder's rate. To assign another
-            value to the attribute, as Keras's callbacks do, scales a
-            `head_learning_rate` that is a number too. Defaults to `2e-5`.
-        head_learning_rate: float or schedule. The heads' rate. A schedule
-            is called with the number of batches, as for `learning_rate`.
-            Defaults to `1e-4`.
+        learning_rate: float or schedule. The encoder's rate. Assigning another
+            value, as Keras's callbacks do, also scales a `head_learning_rate` that is
+            a number. Defaults to `2e-5`.
+        head_learning_rate: float or schedule, called with the number of batches. The
+            heads' rate. Defaults to `1e-4`.
         heads: list of layer names. Weights with one of them in their path belong
             to the heads, the others to the encoder.
         encoder_weight_decay: float. Defaults to `0.01`.
@@ -231,8 +228,7 @@ class TwoRateAdam(AdamW):
         clip_norm: float. Largest global norm of the encoder's gradients, and of
             the heads'. `None` for no limit. Defaults to `1.0`.
         **kwargs: `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,
-            `loss_scale_factor` and `gradient_accumulation_steps`: see
-            `keras.optimizers.Optimizer`.
+            `loss_scale_factor`, `gradient_accumulation_steps`: see Keras.
 
     Raises:
         ValueError: if an argument is outside its range or unknown.

@@ -135,7 +135,7 @@ def test_shards_equal_blocks_of_the_text(tmp_path, tokenizer, small_ranges, kind
 def test_worker_reads_only_its_range(tmp_path, small_ranges, kind, monkeypatch):
     monkeypatch.setattr(Corpus, "_check_version", lambda *_: None)
     corpus = Corpus(*write_documents(tmp_path, kind))
-    for job in _jobs(corpus, LENGTH, "", 3, 4)[:3]:
+    for job in _jobs(corpus, None, LENGTH, "", 3, 4)[:3]:
         first, *_, last = (corpus.ranges[i] for i in job["ranges"])
         path = pathlib.Path(corpus.files[first.file])
         expected = list(corpus.documents(order=job["ranges"]))

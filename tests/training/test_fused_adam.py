@@ -18,6 +18,10 @@ def keras_adamw(**kwargs):
     return optimizer
 
 
+def ones(count, size=1):
+    return [keras.Variable(np.ones(size, "float32"), name="kernel") for _ in range(count)]
+
+
 def train(optimizer, is_transposed=False):
     """Returns the variables of a model and an optimizer after some steps."""
     import torch
@@ -48,21 +52,16 @@ def train(optimizer, is_transposed=False):
 def test_steps_equal_keras(options):
     options = {"global_clipnorm": 1.0, **options}
     rate = ks.LinearWarmupDecay(1e-2, 2, 5)
-    found = train(ks.AdamW(rate, **options))
     expected = train(keras_adamw(learning_rate=rate, **options))
-    assert_close(found, expected, atol=1e-6, rtol=1e-6)
-
-
-def test_noncontiguous_variables_are_updated():
-    found, expected = (train(ks.AdamW(1e-2), transposed) for transposed in [True, False])
-    assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    for is_transposed in [False, True]:
+        found = train(ks.AdamW(rate, **options), is_transposed)
+        assert_close(found, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_all_variables_are_clipped_and_updated_in_one_call():
     import torch
 
-    optimizer = ks.AdamW(0.1)
-    variables = [keras.Variable(np.ones(2, "float32"), name="kernel") for _ in range(30)]
+    optimizer, variables = ks.AdamW(0.1), ones(30, 2)
     optimizer.build(variables)
     grads = [keras.ops.ones(2) for _ in variables]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
@@ -76,10 +75,9 @@ def test_all_variables_are_clipped_and_updated_in_one_call():
 @pytest.mark.parametrize("value", [float("nan"), 3e38])
 @pytest.mark.parametrize("make", [ks.AdamW, ks.TwoRateAdam])
 def test_gradients_with_nan_norm_reach_the_weights(make, value):
-    optimizer = make(0.1)
-    variables = [keras.Variable(np.ones(1, "float32"), name="kernel") for _ in range(3)]
+    variables = ones(3)
     # The norm of two maximal numbers is infinite.
-    optimizer.apply([keras.ops.full((1,), x) for x in [value, value, 1.0]], variables)
+    make(0.1).apply([keras.ops.full((1,), x) for x in [value, value, 1.0]], variables)
     # Like with the clipping of Keras, so that errors are visible.
     assert all(np.isnan(keras.ops.convert_to_numpy(v)).all() for v in variables)
 
@@ -89,22 +87,18 @@ def test_subclass_can_override_the_step():
         def update_step(self, gradient, variable, learning_rate):
             self.assign_sub(variable, learning_rate * gradient)
 
-    variables = [keras.Variable(np.ones(1, "float32"), name="kernel") for _ in range(2)]
+    variables = ones(2)
     Descent(0.5, weight_decay=0.0).apply([keras.ops.full((1,), x) for x in [6.0, 8.0]], variables)
     # Clipped to a global norm of 1.
     found = [keras.ops.convert_to_numpy(v)[0] for v in variables]
     np.testing.assert_allclose(found, [0.7, 0.6], rtol=1e-6)
 
 
-def test_variables_of_several_dtypes_are_updated():
-    variables = [keras.Variable(np.ones(2), dtype=dtype) for dtype in ["float32", "float64"]]
+@pytest.mark.parametrize("name, weight_decay", [("kernel", 0.0), ("bias", 0.01)])
+def test_variables_of_several_dtypes_and_without_decay_are_updated(name, weight_decay):
+    dtypes = ["float32", "float64"]
+    variables = [keras.Variable(np.ones(2), dtype=dtype, name=name) for dtype in dtypes]
     grads = [keras.ops.full((2,), x, dtype=v.dtype) for x, v in zip([3.0, -4.0], variables)]
-    ks.AdamW(0.1, weight_decay=0.0).apply(grads, variables)
+    ks.AdamW(0.1, weight_decay=weight_decay).apply(grads, variables)
     for variable, expected in zip(variables, [0.9, 1.1]):  # Adam's first step is the rate.
         np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), expected, rtol=1e-5)
-
-
-def test_variables_without_decay_are_updated():
-    variables = [keras.Variable(np.ones(2, "float32"), name="bias")]
-    ks.AdamW(0.1).apply([keras.ops.ones(2)], variables)
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(variables[0]), 0.9, rtol=1e-5)

@@ -59,13 +59,8 @@ def train(task, theirs, folder, rate):
         batch, labels = make_batch(task, generator, theirs.config.vocab_size)
         ours.reset_metrics()
         loss = ours.train_on_batch(*batch, return_dict=True)["loss"]
-        x = batch[0]
-        names = {"input_ids": "token_ids", "token_type_ids": "segment_ids"}
-        given = {name: x[own] for name, own in names.items()} | {
-            "attention_mask": x["padding_mask"]
-        }
-        arrays = {name: torch.from_numpy(array).long() for name, array in (given | labels).items()}
-        expected = theirs(**arrays).loss
+        given = {name: batch[0][own] for name, own in NAMES.items()} | labels
+        expected = theirs(**{name: torch.from_numpy(x).long() for name, x in given.items()}).loss
         optimizer.zero_grad()
         expected.backward()
         torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -79,10 +74,8 @@ def train(task, theirs, folder, rate):
 
 
 def settings(task):
-    num_labels = 2 if task == "question_answering" else C
-    return {
-        "num_labels": num_labels, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-    }  # fmt: skip
+    rates = dict.fromkeys(["hidden_dropout_prob", "attention_probs_dropout_prob"], 0.0)
+    return {"num_labels": 2 if task == "question_answering" else C, **rates}
 
 
 def other_backends_take_long(task):

@@ -29,9 +29,8 @@ def test_fit_learns_labels(trained):
         assert list(answer["scores"]) == WORDS
         chosen = [name for name, score in answer["scores"].items() if score >= 0.5]
         assert answer["labels"] == chosen  # In the order of the model.
-        assert (
-            answer["score"] == answer["scores"][answer["label"]] == max(answer["scores"].values())
-        )
+        highest = max(answer["scores"].values())
+        assert answer["score"] == answer["scores"][answer["label"]] == highest
     assert trained.classify(texts[0])["labels"] == found[0]["labels"]
 
 
@@ -104,16 +103,14 @@ def test_single_class_is_not_regression():
 
 
 @pytest.mark.once("tensorflow")
-def test_served_label_has_the_largest_logit(trained, tmp_path):
+def test_served_label_has_the_largest_logit(trained):
     kernel, bias = trained.classifier.get_weights()
     # The sigmoids of these logits are all 1.
     trained.classifier.set_weights([kernel, bias + np.linspace(50.0, 90.0, 13, dtype="float32")])
-    ks.serving.export_saved_model(trained, str(tmp_path / "large"))
-    large = tf.saved_model.load(str(tmp_path / "large")).signatures["serving_default"]
+    serve, _ = trained.serving_endpoints()["serving_default"]
+    found = serve(tf.constant(["w1", "w2 w3"]))["label"].numpy()
     best = [answer["label"] for answer in trained.classify(["w1", "w2 w3"])]
-    assert best == trained.class_names[-1:] * 2
-    found = large(text=tf.constant(["w1", "w2 w3"]))["label"].numpy()
-    assert [label.decode() for label in found] == best
+    assert [label.decode() for label in found] == best == trained.class_names[-1:] * 2
     trained.classifier.set_weights([kernel, bias])
 
 
@@ -125,12 +122,10 @@ def test_saved_model_equals_classify(tmp_path, labels, rows):
     served = tf.saved_model.load(str(tmp_path / "served")).signatures
     texts = [*rows(30)[0], "", "w1 \u00e9", "w2 " * 200]
     pairs = [*texts[1:], ""]
+    given = {"text": tf.constant(texts), "text_pair": tf.constant(pairs)}
     for found, expected in [
-        (served["serving_default"](text=tf.constant(texts)), model.classify(texts)),
-        (
-            served["pairs"](text=tf.constant(texts), text_pair=tf.constant(pairs)),
-            model.classify(texts, pairs),
-        ),
+        (served["serving_default"](text=given["text"]), model.classify(texts)),
+        (served["pairs"](**given), model.classify(texts, pairs)),
     ]:
         assert [x.decode() for x in found["label"].numpy()] == [x["label"] for x in expected]
         scores = [list(answer["scores"].values()) for answer in expected]
