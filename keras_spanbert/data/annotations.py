@@ -27,10 +27,8 @@ def entity_rows(path, text="text", entities="entities", unless=None) -> Iterator
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):
             row = {text: row[0], **row[1]}  # A pair, as in older files for spaCy.
         if isinstance(row, dict) and unless not in row:
-            is_nested = isinstance(row.get("data"), dict) and isinstance(
-                row.get("annotations"), list
-            )
-            convert = _from_label_studio if is_nested else _from_flat_row
+            is_task = [type(row.get(name)) for name in ["data", "annotations"]] == [dict, list]
+            convert = _from_label_studio if is_task else _from_flat_row
             row = convert(row, place, text, entities)
         if row is None:
             left_out.append(place)
@@ -160,9 +158,8 @@ def _in_characters(content, start, end, text, place):
         for i, j in [(start, end), twice]:
             if content[i:j].split() == text.replace("\\n", " ").split():
                 return i, j
-        check(
-            False, place, f"the text at {start} to {end} must be {text!r:.80}", content[start:end]
-        )
+        rule = f"the text at {start} to {end} must be {text!r:.80}"
+        check(False, place, rule, content[start:end])
     rule = (
         "positions after an emoji are not certain, because it may count as two. Give entities as "
         '{"start", "end", "label"} in the column `entities`, in characters of Python'

@@ -1,5 +1,6 @@
 """Reads and writes files of multiple-choice benchmarks."""
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -18,6 +19,7 @@ _BLANK = re.compile("_+")
 _ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 
 
+@dataclasses.dataclass(frozen=True)
 class ChoiceBenchmark:
     """Reads and writes files of a multiple-choice benchmark.
 
@@ -42,17 +44,6 @@ class ChoiceBenchmark:
       in the blank. These are the choices, and the prompt's question is empty.
       [Lai et al. 2017](https://aclanthology.org/D17-1082/).
 
-    Args:
-        questions: function of a path and `needs_labels`. Yields the place, id
-            (`None` for the number of the example), prompt, choices and label of
-            each question of a file.
-        lettered: bool. Whether labels are letters instead of numbers. Defaults to
-            `False`.
-        allow_empty: bool. Whether a choice may be blank. Defaults to `False`.
-        submission: string. Line of a submission, with `{id}`, `{number}` and
-            `{letter}`. Defaults to `None`: the benchmark has no submissions.
-        header: list of strings. First lines of a submission. Defaults to `()`.
-
     Example:
     ```python
     examples = keras_spanbert.data.swag.read("val.csv")
@@ -61,18 +52,12 @@ class ChoiceBenchmark:
     ```
     """
 
-    def __init__(
-        self,
-        questions: Callable,
-        lettered: bool = False,
-        allow_empty: bool = False,
-        submission: str | None = None,
-        header: Sequence[str] = (),
-    ):
-        self._questions = questions
-        self._rules = {"numbered": not lettered, "lettered": lettered, "allow_empty": allow_empty}
-        self._submission = submission
-        self._header = header
+    # Function of a path and `needs_labels`. Yields the place, id (blank for the number of the
+    # example), prompt, choices and label of each question.
+    questions: Callable
+    allow_empty: bool = False  # Whether a choice may be blank.
+    submission: str | None = None  # A line of a submission, with `{id}`, `{number}` and `{letter}`.
+    header: Sequence[str] = ()  # The first lines of a submission.
 
     def read(self, paths, needs_labels: bool = True) -> list[dict]:
         """Reads and checks files, plain or gzip.
@@ -94,9 +79,10 @@ class ChoiceBenchmark:
         """
         examples = []
         for path in check_paths("paths", paths):
-            for place, name, *question in self._questions(path, needs_labels):
-                name = str(len(examples)) if name is None else name
-                examples.append(choice_example(place, name, *question, needs_labels, **self._rules))
+            for place, name, *question in self.questions(path, needs_labels):
+                name = name or str(len(examples))
+                rules = needs_labels, self.allow_empty
+                examples.append(choice_example(place, name, *question, *rules))
         return check_not_empty(examples, paths)
 
     def write_predictions(self, path: str | os.PathLike, examples, predictions) -> None:
@@ -124,7 +110,7 @@ class ChoiceBenchmark:
         keras_spanbert.data.swag.write_predictions("pred.csv", examples, [0] * len(examples))
         ```
         """
-        if self._submission is None:
+        if self.submission is None:
             raise ValueError(
                 "Only `swag`, `cosmos_qa` and `commonsense_qa` have a submission format. Received: "
                 "another benchmark"
@@ -138,9 +124,9 @@ class ChoiceBenchmark:
                     f"{number!r:.80} of {example['id']}"
                 )
             letter = string.ascii_uppercase[number : number + 1]
-            return self._submission.format(id=example["id"], number=number, letter=letter)
+            return self.submission.format(id=example["id"], number=number, letter=letter)
 
-        write_lines(path, examples, predictions, line, self._header)
+        write_lines(path, examples, predictions, line, self.header)
 
 
 def choice_example(
@@ -150,48 +136,37 @@ def choice_example(
     choices: Sequence[str],
     label,
     needs_labels: bool,
-    numbered: bool = True,
-    lettered: bool = True,
     allow_empty: bool = False,
 ) -> dict:
     """Checks a question and returns it as an example: see `ChoiceBenchmark.read`.
 
-    `label` is the right choice as written in the file: a number from 0 if `numbered`, or a letter
-    from A if `lettered`. It is empty or `None` for none. `allow_empty` says whether a choice may be
-    blank.
+    `label` is as in the file, `None` or blank for none. `allow_empty` allows blank choices.
     """
     texts = [prompt] if isinstance(prompt, str) else prompt
     check(any(text.strip() for text in texts), place, "a question must not be empty", prompt)
     check(len(choices) > 1, place, "there must be two or more choices", choices)
     are_filled = allow_empty or all(choice.strip() for choice in choices)
     check(are_filled, place, "a choice must not be empty", choices)
-    letters = string.ascii_uppercase[: len(choices)]
-    known, rules = {}, []
-    if numbered:
-        known |= {str(number): number for number in range(len(choices))}
-        rules.append(f"number from 0, below {len(choices)}")
-    if lettered:
-        known |= {letter: number for number, letter in enumerate(letters)}
-        rules.append(f"letter, A to {letters[-1]}")
     label = label.strip() if isinstance(label, str) else label
     label = None if label == "" else label
     check_label(place, label, needs_labels)
+    count, letters = len(choices), string.ascii_uppercase[: len(choices)]
+    known = {str(number): number for number in range(count)} | dict(zip(letters, range(count)))
     # In Python, True is an integer too.
     number = known.get(str(label)) if type(label) in (int, str) else None
-    is_right = label is None or number is not None
-    check(is_right, place, f"a label must be a choice's {', or '.join(rules)}", label)
+    rule = f"a label must be a choice's number from 0, below {count}, or letter, A to {letters[-1]}"
+    check(label is None or number is not None, place, rule, label)
     return {"id": id, "prompt": prompt, "choices": list(choices), "label": number}
 
 
-def _read_table(path, needs_labels, prompt, choices, id="", **format):
-    """Yields the questions of a table. `prompt` names one column or a pair of columns."""
-    is_pair = not isinstance(prompt, str)
-    columns = [*filter(None, [id]), *(prompt if is_pair else [prompt]), *choices]
-    columns += ["label"] if needs_labels else []
+def _read_table(path, needs_labels, prompt, choices=_ENDINGS, id="", **format):
+    """Yields the questions of a table. `prompt` has the names of one column or of two."""
+    # SWAG's column of row numbers has no name.
+    columns = [*filter(None, [id]), *prompt, *choices, *(["label"] if needs_labels else [])]
     for place, row in read_rows(path, columns, **format):
-        name = row.get(id) or None  # SWAG's column of row numbers has no name.
-        texts = tuple(row[column] for column in prompt) if is_pair else row[prompt]
-        yield place, name, texts, [row[choice] for choice in choices], row.get("label")
+        texts = tuple(row[column] for column in prompt)
+        texts = texts if len(texts) > 1 else texts[0]
+        yield place, row.get(id), texts, [row[choice] for choice in choices], row.get("label")
 
 
 def _read_commonsense_qa(path, needs_labels):
@@ -235,26 +210,20 @@ def _read_race(path, needs_labels):
             yield place, f"{name}-{number}", (article, question), choices, answer
 
 
-_swag = functools.partial(
-    _read_table, prompt=("sent1", "sent2"), choices=_ENDINGS, delimiter=",", quoted=True
-)
+_read_csv = functools.partial(_read_table, delimiter=",", quoted=True)
+_swag = functools.partial(_read_csv, prompt=["sent1", "sent2"])
 _codah = functools.partial(
-    _read_table,
-    prompt="prompt",
-    choices=_ENDINGS,
-    header=["category", "prompt", *_ENDINGS, "label"],
+    _read_table, prompt=["prompt"], header=["category", "prompt", *_ENDINGS, "label"]
 )
 _cosmos_qa = functools.partial(
-    _read_table,
+    _read_csv,
     id="id",
-    prompt=("context", "question"),
-    choices=("answer0", "answer1", "answer2", "answer3"),
-    delimiter=",",
-    quoted=True,
+    prompt=["context", "question"],
+    choices=["answer0", "answer1", "answer2", "answer3"],
 )
 swag = ChoiceBenchmark(_swag, submission="{id},{number}", header=[",pred"])
 codah = ChoiceBenchmark(_codah)
 cosmos_qa = ChoiceBenchmark(_cosmos_qa, submission="{number}")
-commonsense_qa = ChoiceBenchmark(_read_commonsense_qa, lettered=True, submission="{id},{letter}")
+commonsense_qa = ChoiceBenchmark(_read_commonsense_qa, submission="{id},{letter}")
 # The usual readers of RACE accept empty answers.
-race = ChoiceBenchmark(_read_race, lettered=True, allow_empty=True)
+race = ChoiceBenchmark(_read_race, allow_empty=True)

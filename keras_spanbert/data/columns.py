@@ -41,38 +41,34 @@ def read_texts(
             header (`.csv`, `.tsv`) or one JSON object per line (`.jsonl`).
         text: string. The column of the text, which must not be blank. Defaults
             to `"text"`.
-        text_pair: string. The column of the second text. Defaults to `None`,
-            none.
+        text_pair: string. The column of the second text. Defaults to `None`.
         label: string. The column of the label. All readers strip blanks around
             labels. Defaults to `"label"`.
         id: string. The column of a unique id. Defaults to
             `None`: the number of the row.
-        needs_labels: bool. Whether each row must have a label. Needed for training
-            and scoring. Defaults to `True`.
-        labels: list of strings. The allowed labels, such as those of the training
-            set. Defaults to `None`, all.
+        needs_labels: bool. Whether each row must have a label, which training and
+            scoring need. Defaults to `True`.
+        labels: list of strings. The allowed labels. Defaults to `None`, all.
         is_regression: bool. Whether labels are numbers. Defaults to `False`.
         quoted: bool. Whether cells may be quoted with `"`. Defaults to `None`:
             only in `.csv` files, with a warning if a cell of a `.tsv` file looks
             quoted.
         label_separator: string. If given, a row has any number of labels: a list
-            in JSON lines, or a text with this separator, such as `"a|b"` for
-            `"|"`. An empty text means no labels. Not with `is_regression`.
-            Defaults to `None`: a row has one label.
+            in JSON lines, or a text with this separator, such as `"a|b"` or `""`, none.
+            Not with `is_regression`. Defaults to `None`: a row has one label.
         skip_label: string. The label of rows without a gold label, such as `"-"` in
-            SNLI and MultiNLI, whose annotators did not agree on them. If labels are
-            needed, these rows are left out, and the log counts them. Otherwise their
-            label is `None`. Defaults to `None`: there is no such label.
+            SNLI and MultiNLI. If labels are needed, these rows are left out, and the
+            log counts them. Otherwise their label is `None`. Defaults to `None`.
 
     Returns:
-        List of dicts with `id`, `text`, `text_pair` and `label`, as returned by
+        List of dicts with `id`, `text`, `text_pair` and `label`, as from
         `keras_spanbert.data.glue.read`. With `label_separator`, `label` is a list.
 
     Raises:
         ValueError: if a file has another ending, lacks a column or has a malformed
             row (the message has path, line and rule), a label is a list printed as
-            text, such as `"['a', 'b']"` or `"[]"`, there are no rows,
-            `label_separator` is empty, or it is given with `is_regression`.
+            text, such as `"['a', 'b']"`, there are no rows, or `label_separator` is
+            empty or given with `is_regression`.
 
     Example:
     ```python
@@ -87,10 +83,10 @@ def read_texts(
     skipped = []  # Places.
 
     def build(example, place):
-        if skip_label is None or example["label"] != skip_label:
+        if example["label"] is not None or not needs_labels:
             return example
         skipped.append(place)
-        return None if needs_labels else {**example, "label": None}
+        return None
 
     columns = {
         "id": (id, as_id),
@@ -102,7 +98,7 @@ def read_texts(
         ),
     }
     examples = read_examples(paths, columns, build, () if needs_labels else [label], quoted)
-    if skipped and needs_labels:
+    if skipped:
         warn_left_out(skipped, "row", f"with the label {skip_label}")
     return examples
 
@@ -128,19 +124,17 @@ def read_relations(
     example: to train with `no_relation`, annotate it.
 
     Args:
-        paths: see `read_texts`. Use `keras_spanbert.data.tacred.read` for
-            files in TACRED's format, which gives positions in words.
+        paths: see `read_texts`. `keras_spanbert.data.tacred.read` reads TACRED's
+            format, with positions in words.
         text: string. The column of the sentence. Defaults to `"text"`.
-        subject: pair of strings. The columns of the subject's first character,
-            counted from 0, and of the character after its last. Defaults to
-            `("subject_start", "subject_end")`.
-        object: the same for the object. Defaults to `("object_start", "object_end")`.
+        subject, object: pairs of strings. The columns of the first character,
+            counted from 0, and of the one after the last. Default to
+            `("subject_start", "subject_end")` and `("object_start", "object_end")`.
         subject_type, object_type: strings. The columns of types, such as
-            PERSON. Default to `None`, none.
+            PERSON. Default to `None`.
         relation: string. The column of the relation. Defaults to `"relation"`.
         id, needs_labels, quoted: see `read_texts`.
-        relations: list of strings. The allowed relations. Defaults to `None`,
-            all.
+        relations: list of strings. The allowed relations. Defaults to `None`, all.
 
     Returns:
         List of dicts: see `keras_spanbert.data.tacred.read`.
@@ -192,12 +186,11 @@ def read_choices(
         paths: see `read_texts`.
         question: string. The column of the question, or of the beginning of
             each choice. Defaults to `"question"`.
-        choices: list of strings, the columns of the choices. If a row has fewer
-            choices, its last columns are empty. For JSON lines it can also be a
-            string, the column with a list of choices. Defaults to
-            `("choice0", "choice1", "choice2", "choice3")`.
+        choices: list of strings, the columns of the choices, of which the last may be
+            empty in a row. For JSON lines also a string, the column with a list of
+            choices. Defaults to `("choice0", "choice1", "choice2", "choice3")`.
         context: string. The column of a text that the question refers to.
-            Defaults to `None`, none.
+            Defaults to `None`.
         label: string. The column of the right choice, as its number from 0 or
             its letter from A. Defaults to `"label"`.
         id, needs_labels, quoted: see `read_texts`.
@@ -260,8 +253,7 @@ def read_words(
         tags: string. The column of their tags, in the same format. Defaults to
             `"tags"`.
         needs_labels, quoted: see `read_texts`.
-        types: list of strings. The allowed entity types. Defaults to `None`,
-            all.
+        types: list of strings. The allowed entity types. Defaults to `None`, all.
         entities: bool. Whether tags mark entities: see
             `keras_spanbert.data.conll.read`. Defaults to `True`.
 

@@ -28,7 +28,7 @@ def read(
     Columns are separated by tabs, or by spaces in a line without tabs. Empty
     columns at the end of a line are ignored. A blank line ends a sentence. So
     does a line that starts with `-DOCSTART-` and has the column `-X-`, as in
-    CoNLL-2003. It is skipped, and so is a sentence of only the word `-DOCSTART-`.
+    CoNLL-2003. A sentence of only the word `-DOCSTART-` is skipped.
 
     Tags are converted to IOB2, as conlleval reads them: an `I-` that continues no
     entity starts one, as in the files of CoNLL-2003. `E-` or `L-` ends an entity,
@@ -40,12 +40,10 @@ def read(
             with -1. `None` reads only words. Defaults to `-1`, the last. In
             LitBank's entity files, 1 is the outermost layer.
         needs_labels: bool. Whether each word must have a tag if `column` is not
-            `None`. If `False`, sentences without tags are accepted. Defaults to
-            `True`.
-        types: list of strings. The allowed entity types, such as those of the
-            training set. Defaults to `None`, all.
-        convert: bool. Whether to convert tags to IOB2. `False` keeps the tags of
-            the file, which strict scores of predictions need. Defaults to `True`.
+            `None`. Defaults to `True`.
+        types: list of strings. The allowed entity types. Defaults to `None`, all.
+        convert: bool. Whether to convert tags to IOB2. Strict scores of predictions
+            need the tags of the file. Defaults to `True`.
         entities: bool. Whether tags mark entities. If `False`, tags can be any
             strings, such as parts of speech, `types` lists the allowed tags, and
             tags are not converted. Defaults to `True`.
@@ -58,9 +56,9 @@ def read(
 
     Raises:
         ValueError: if a line lacks a column, has an empty word, a malformed
-            tag, an unknown type, or not the same number of columns as the first
-            line of the sentence (the message has path, line and rule), both
-            columns are the same, or there are no sentences.
+            tag, an unknown type, or not as many columns as the first line of the
+            sentence (the message has path, line and rule), both columns are the
+            same, or there are no sentences.
 
     Example:
     ```python
@@ -103,8 +101,8 @@ def has_tags(path: str | os.PathLike, types=()) -> bool:
 
     It does if each line that is not blank ends with an entity tag after a word,
     or if any line has such a tag, or one of `types`, after a tab. In the second
-    case the file may have lines that `read` rejects. `L-` and `U-` count only in
-    files that have other tags too, because a text may end in `U-Bahn`.
+    case `read` may reject other lines. `L-` and `U-` count only in files that have
+    other tags too, because a text may end in `U-Bahn`.
 
     Args:
         path: string.
@@ -145,7 +143,7 @@ def tag_names(examples) -> list[str]:
 
     Returns:
         List of strings: `"O"`, then `B-` and `I-` with each type of entity, in
-        alphabetical order. Both are included even if only one is in `examples`.
+        alphabetical order, even if only one of both is in `examples`.
 
     Raises:
         ValueError: if a sentence has no tags.
@@ -289,6 +287,5 @@ def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
         return
     rule = "a tag must be O, or B-, I-, E- or S- and a type without commas (in BILOU L- or U-)"
     check(_TAG.fullmatch(tag), place, rule, tag)
-    if types is not None and tag != "O":
-        rule = f"the type of an entity must be one of {', '.join(types)}"
-        check(tag[2:] in types, place, rule, tag)
+    if tag != "O":
+        check_known(place, "the type of an entity", tag[2:], types)

@@ -1,6 +1,5 @@
 """Checks and writes examples: code that all readers share."""
 
-import collections
 import logging
 import math
 import os
@@ -39,17 +38,10 @@ def check_not_empty(examples: list, paths, name: str = "examples") -> list:
     return examples
 
 
-def check_ids(examples: list[dict], paths=None) -> list[dict]:
-    """Returns the examples. Raises an error if an `id` is repeated, or paths have no examples."""
-    if paths is not None:
-        check_not_empty(examples, paths)
-    counts = collections.Counter(example["id"] for example in examples if "id" in example)
-    twice = next((name for name, n in counts.items() if n > 1), None)
-    if twice is not None:
-        shown = "" if paths is None else ", ".join(map(str, check_paths("paths", paths)))
-        start = f"{shown}: an" if shown else "An"
-        raise ValueError(f"{start} id must not be repeated. Received: {twice!r} again")
-    return examples
+def add_id(ids: set, name: str, place: str) -> None:
+    """Adds an id to those of the other examples. Raises a `ValueError` if it is one of them."""
+    check(name not in ids, place, "an id must not be repeated", name)
+    ids.add(name)
 
 
 def warn_left_out(places: list[str], noun: str, which: str) -> None:

@@ -8,9 +8,9 @@ import os
 from keras_spanbert import stores
 from keras_spanbert.checks import check_in, check_paths
 from keras_spanbert.data.examples import (
+    add_id,
     as_number,
     check,
-    check_ids,
     check_known,
     check_not_empty,
     warn_left_out,
@@ -48,22 +48,20 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     """Reads and checks files of GLUE, as they were released.
 
     Quotes are ordinary characters, and empty lines are skipped. Columns are found
-    by name. CoLA's training and development sets have no header. QQP's training
-    set has some rows with too few columns. As in the released SpanBERT they are
-    left out, and the log counts them and names the first. In other tasks such a
-    row is an error. In the same way, rows with the label `-` are left out, which the
+    by name. CoLA's training and development sets have no header. Some rows are left
+    out, and the log counts them and names the first: rows of QQP with too few
+    columns, as in the released SpanBERT, and rows with the label `-`, which the
     original MNLI gives to pairs on which the annotators did not agree.
 
     Args:
-        path: string, or list of strings. A file, or the folder of a task, with
+        path: string, or list of strings. Files, or the folder of a task with
             `train.tsv` and so on.
         task: string. See `keras_spanbert.metrics.glue`.
         split: string. `"train"`, `"dev"` or `"test"`. For MNLI `"train"`,
             `"dev_matched"`, `"dev_mismatched"`, `"test_matched"`,
             `"test_mismatched"` or `"ax"`, the diagnostic set. The task `"ax"` has
             only `"test"`.
-        strict: bool. Whether a row of QQP with too few columns, or of MNLI with the
-            label `-`, is an error. Defaults to `False`.
+        strict: bool. Whether such a row is an error instead. Defaults to `False`.
 
     Returns:
         List of dicts, one per row: `id`, a string, from the file or the number of
@@ -128,8 +126,8 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
     """Writes predictions in the format of GLUE's site, atomically.
 
     Args:
-        path: string. The site requires the task's name in GLUE's spelling, for example
-            `CoLA.tsv`, `RTE.tsv`, or `MNLI-m.tsv` and `MNLI-mm.tsv`.
+        path: string. The site requires the task's name in GLUE's spelling, such as
+            `CoLA.tsv`, `MNLI-m.tsv` or `MNLI-mm.tsv`.
         task: string. See `keras_spanbert.metrics.glue`.
         examples: list of dicts from `read`.
         predictions: class name or index for each example. For STS-B, a number,
@@ -148,20 +146,20 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
     keras_spanbert.data.glue.write_predictions("RTE.tsv", "rte", examples, predictions)
     ```
     """
-    task = task_name(task)
-    classes = CLASSES[task]
+    classes, ids = CLASSES[task_name(task)], set()
 
     def line(example, value):
-        if isinstance(value, str) and classes and value in classes:
-            return f"{example['id']}\t{value}"
+        add_id(ids, example["id"], path)
         if classes and hasattr(value, "__index__") and value in range(len(classes)):
-            return f"{example['id']}\t{classes[value]}"
+            value = classes[value]
         if classes is None and isinstance(value, numbers.Real) and math.isfinite(value):
-            return f"{example['id']}\t{value:.6f}"
-        rule = f"any of {', '.join(classes)}, or their indices" if classes else "finite numbers"
-        raise ValueError(f"`predictions` must be {rule}. Received: {value!r:.80}")
+            value = f"{value:.6f}"
+        elif not isinstance(value, str) or value not in (classes or ()):
+            rule = f"any of {', '.join(classes)}, or their indices" if classes else "finite numbers"
+            raise ValueError(f"`predictions` must be {rule}. Received: {value!r:.80}")
+        return f"{example['id']}\t{value}"
 
-    write_lines(path, check_ids(examples), predictions, line, header=["index\tprediction"])
+    write_lines(path, examples, predictions, line, header=["index\tprediction"])
 
 
 def splits_of(task: str) -> tuple[str, ...]:
@@ -170,10 +168,9 @@ def splits_of(task: str) -> tuple[str, ...]:
 
 
 def _label(cell, task, place):
-    classes = CLASSES[task]
     cell = cell.strip()
-    if classes is not None:
-        check_known(place, f"a label of {task}", cell, classes)
+    if CLASSES[task] is not None:
+        check_known(place, f"a label of {task}", cell, CLASSES[task])
         return cell
     score = as_number(cell)
     check(0.0 <= score <= 5.0, place, f"a label of {task} must be a number from 0 to 5", cell)

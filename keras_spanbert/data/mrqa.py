@@ -39,7 +39,7 @@ def download(name: str) -> str:
     """Downloads an official file, unless it is in Keras's cache.
 
     Args:
-        name: string, a key of `FILES`, for example `"train/SQuAD.jsonl.gz"`.
+        name: string, a key of `FILES`, such as `"train/SQuAD.jsonl.gz"`.
 
     Returns:
         Path of the file.
@@ -60,16 +60,12 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
 
     Training uses the gold span that comes first in the context, as in the
     released SpanBERT. Scoring uses all gold texts. If a question has answers but no
-    span, or its span is not in the context, it is left out of training. A warning counts
-    these questions and names the first.
+    span, or its span is not in the context, it is left out of training.
 
     Args:
-        paths: string or list of strings.
-        strict: bool. Whether such a span is an error. Defaults to `False`.
-        for_training: bool. Whether to leave such questions out. Defaults to
-            `True`.
+        paths, strict, for_training: see `keras_spanbert.data.squad.read`.
         needs_answers: bool. Whether each question must have `answers` and
-            `detected_answers`. Set it to `False` to predict. Defaults to `True`.
+            `detected_answers`, as for training and scoring. Defaults to `True`.
 
     Returns:
         `Examples`: see `keras_spanbert.data.squad.read`.
@@ -77,8 +73,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
     Raises:
         ValueError: if a line is not JSON in this format or a question has no
             answers (the message has path and line), the file is damaged, an id is
-            repeated, a question or context is empty, or, with `strict`, a span is
-            not in its context.
+            repeated, a question or context is empty, or, with `strict`, a question
+            would be left out.
 
     Example:
     ```python

@@ -1,11 +1,12 @@
 """Reads and writes files of SemEval-2010 Task 8: relations between two marked nominals."""
 
+import itertools
 import os
 import re
 
 from keras_spanbert.checks import check_paths
 from keras_spanbert.data import tacred
-from keras_spanbert.data.examples import check, check_ids, check_label, check_not_empty
+from keras_spanbert.data.examples import add_id, check, check_label, check_not_empty
 from keras_spanbert.data.tacred import example_of_text, relation_names
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.relation import SEMEVAL2010_TASK8
@@ -22,7 +23,7 @@ _RELATION_RULE = (
     f"a sentence must be followed by its relation, one of {_NAMES}, and a line with `Comment:`"
 )
 _EXAMPLE = re.compile(r"(\d+)\t(.*)")
-_TAG = re.compile(r"</?e[12]>")
+_TAG = re.compile(r"(</?e[12]>)")
 _TAGS = ["</e1>", "</e2>", "<e1>", "<e2>"]
 
 
@@ -35,7 +36,7 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
     There may be empty lines between examples.
 
     Args:
-        paths: string or list of strings, for example `"TRAIN_FILE.TXT"`.
+        paths: string or list of strings, such as `"TRAIN_FILE.TXT"`.
         needs_labels: bool. Whether each example must have a relation. Defaults
             to `True`.
 
@@ -59,7 +60,7 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
     Reference:
         [Hendrickx et al. 2010](https://aclanthology.org/S10-1006/).
     """
-    examples = []
+    examples, ids = [], set()
     for path in check_paths("paths", paths):
         found = {}  # Examples by their places.
         is_open = False  # Whether more lines of the last example may follow.
@@ -80,40 +81,36 @@ def read(paths, needs_labels: bool = True) -> list[dict]:
                 last["relation"] = line.strip()
         for place, example in found.items():
             check_label(place, example["relation"], needs_labels, "a relation")
+            add_id(ids, example["id"], place)
         examples += found.values()
-    return check_ids(examples, paths)
+    return check_not_empty(examples, paths)
 
 
 def _example(name, sentence, place):
     sentence = sentence.strip()
     is_quoted = len(sentence) > 1 and sentence.startswith('"') and sentence.endswith('"')
     check(is_quoted, place, 'a sentence must be in `"`', sentence)
-    sentence = sentence[1:-1]
-    found = _TAG.findall(sentence)
+    parts = _TAG.split(sentence[1:-1])
+    texts, tags = parts[::2], parts[1::2]
     rule = "a sentence must have <e1>, </e1>, <e2> and </e2> once"
-    check(sorted(found) == _TAGS, place, rule, ", ".join(found) or "none")
-    text, edges = "", {}
-    for part in re.split(f"({_TAG.pattern})", sentence):
-        if _TAG.fullmatch(part):
-            edges[part] = len(text)
-        else:
-            text += part
+    check(sorted(tags) == _TAGS, place, rule, ", ".join(tags) or "none")
+    edges = dict(zip(tags, itertools.accumulate(map(len, texts))))
     spans = [(edges[f"<e{n}>"], edges[f"</e{n}>"]) for n in [1, 2]]
-    return example_of_text(name, text, *spans, place=place)
+    return example_of_text(name, "".join(texts), *spans, place=place)
 
 
 def read_answers(path: str | os.PathLike) -> dict[str, str]:
     """Reads a key or a file of answers, with an id, a tab and a relation per line.
 
     Args:
-        path: string, for example `"TEST_FILE_KEY.TXT"`.
+        path: string, such as `"TEST_FILE_KEY.TXT"`.
 
     Returns:
         Dict from ids to relations, in the order of the file.
 
     Raises:
         ValueError: if a line is malformed, its relation is unknown or its id is
-            repeated, as in the official scorer. Also if there are no lines.
+            repeated, as in the official scorer, or there are no lines.
 
     Example:
     ```python

@@ -20,8 +20,7 @@ def download(name: str) -> str:
     """Downloads an official file, unless it is in Keras's cache.
 
     Args:
-        name: string. `"train-v1.1.json"`, `"dev-v1.1.json"`,
-            `"train-v2.0.json"` or `"dev-v2.0.json"`.
+        name: string, a key of `FILES`, such as `"train-v1.1.json"`.
 
     Returns:
         Path of the file.
@@ -40,9 +39,9 @@ def download(name: str) -> str:
 def read(paths, strict=False, for_training=True, needs_answers=True):
     """Reads and checks SQuAD files.
 
-    A file has articles and paragraphs, or the flat rows of Hugging Face's `datasets`.
-    A row has `id`, `question`, `context` and `answers`, a dict of the lists `text`
-    and `answer_start`. The rows are lines, a list, or a list under `data`.
+    A file has articles and paragraphs, or the flat rows of Hugging Face's `datasets`,
+    with `id`, `question`, `context` and `answers`, a dict of the lists `text` and
+    `answer_start`. The rows are lines, a list, or a list under `data`.
 
     If the first answer of a question is not at its position in the context, the
     question is left out of training. A warning counts these questions and names
@@ -50,12 +49,12 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
 
     Args:
         paths: string or list of strings. JSON files.
-        strict: bool. Whether such a question is an error instead. Has no effect if
-            `for_training` is `False`. Defaults to `False`.
-        for_training: bool. Whether to leave such questions out. Set it to `False`
-            for scoring, which uses all questions. Defaults to `True`.
-        needs_answers: bool. Whether each question must have `answers`. Set it to
-            `False` to predict. Defaults to `True`.
+        strict: bool. Whether such a question is an error instead, if `for_training`.
+            Defaults to `False`.
+        for_training: bool. Whether to leave such questions out. Scoring uses all
+            questions. Defaults to `True`.
+        needs_answers: bool. Whether each question must have `answers`, as for
+            training and scoring. Defaults to `True`.
 
     Returns:
         `Examples` of lists, one item for each question: `ids` (strings, also of
@@ -66,8 +65,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
     Raises:
         ValueError: if the file is not JSON in one of these layouts or a question has
             no `answers` (the message gives the place), an id is repeated, a question
-            or context is empty, no question is left, or, with `strict`, the first
-            answer of a question is not at its position.
+            or context is empty, no question is left, or, with `strict`, such a
+            question.
 
     Example:
     ```python

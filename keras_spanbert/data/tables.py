@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from keras_spanbert.checks import check_paths
-from keras_spanbert.data.examples import as_number, check, check_not_empty
+from keras_spanbert.data.examples import add_id, as_number, check, check_not_empty
 from keras_spanbert.data.text_files import read_json_lines, read_lines
 from keras_spanbert.files import ending
 
@@ -103,17 +103,12 @@ def read_examples(
 ) -> list[dict]:
     """Returns an example for each row of tables, or of files of JSON lines.
 
-    Args:
-        paths: string or list of strings.
-        columns: dict from keys of the example to a column, several or `None`, and the function that
-            converts a cell, or the list of several. Its `ValueError` completes "`column` must ...".
-            An `id` without a column is the number of the row.
-        build: function of an example and its place. Returns the final example, or `None` to leave
-            the row out.
-        optional: strings. Columns that rows may lack.
-        quoted: bool. Whether cells may be quoted. `None`: in `.csv` files.
-        rows: function of the path of JSON lines, or of a file with one of `endings`. Yields the
-            place and the row of each line.
+    `columns` maps keys of the example to a column, several or `None`, and to the function that
+    converts a cell, or the list of several. Its `ValueError` completes "`column` must ...". An `id`
+    without a column is the number of the row. `build`, a function of an example and its place,
+    returns the final example, or `None` to leave the row out. Rows may lack `optional` columns.
+    `rows`, a function of the path of JSON lines, or of a file with one of `endings`, yields the
+    place and the row of each line.
     """
     names = ([of] if isinstance(of, str) else of or () for of, _ in columns.values())
     required = [name for name in itertools.chain(*names) if name not in optional]
@@ -141,8 +136,7 @@ def read_examples(
                     raise ValueError(f"{place}: `{shown}` must {error}") from None
             if "id" in example:
                 name = example["id"] = str(number) if example["id"] is None else example["id"]
-                check(name not in ids, place, "an id must not be repeated", name)
-                ids.add(name)
+                add_id(ids, name, place)
             if (example := build(example, place)) is not None:
                 examples.append(example)
     return check_not_empty(examples, paths)
@@ -203,7 +197,7 @@ def check_not_printed(value, are_labels: bool = False) -> None:
 def label_of(is_needed, known=None, is_regression=False, separator=None, skipped=None) -> Callable:
     """Returns the function of a cell with a label, or with several if there is a separator.
 
-    It returns the label `skipped` unchanged, and `None` for no label.
+    It returns `None` for no label, and for the label `skipped`.
     """
 
     def one(value):
@@ -219,7 +213,7 @@ def label_of(is_needed, known=None, is_regression=False, separator=None, skipped
     def label(value):
         check_not_printed(value, separator is not None)
         if value is not None and str(value).strip() == skipped:
-            return skipped
+            return None
         if value is None or separator is None and is_blank(value):
             rule = "not be empty, because training and scoring need labels"
             return refuse(rule, value) if is_needed else None

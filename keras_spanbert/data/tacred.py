@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from keras_spanbert.checks import check_paths
 from keras_spanbert.data.examples import (
+    add_id,
     check,
-    check_ids,
     check_known,
     check_label,
+    check_not_empty,
     field,
     write_lines,
 )
@@ -30,8 +31,7 @@ def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
             `.jsonl` or `.jsonlines` files with one object per line, plain or gzip.
         needs_labels: bool. Whether each example must have a relation. Needed for
             training and scoring. Defaults to `True`.
-        relations: list of strings. The allowed relations, such as those of the
-            training set. Defaults to `None`, all.
+        relations: list of strings. The allowed relations. Defaults to `None`, all.
 
     Returns:
         List of dicts, one per example. All readers of relations return this
@@ -55,12 +55,14 @@ def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
     Reference:
         [Zhang et al. 2017](https://aclanthology.org/D17-1004/).
     """
-    examples = []
+    examples, ids = [], set()
     for path in check_paths("paths", paths):
         is_lines = ending(path) in (".jsonl", ".jsonlines")
         for place, value in read_json_lines(path) if is_lines else _read_list(path):
-            examples.append(relation_example(value, place, needs_labels, relations))
-    return check_ids(examples, paths)
+            example = relation_example(value, place, needs_labels, relations)
+            add_id(ids, example["id"], place)
+            examples.append(example)
+    return check_not_empty(examples, paths)
 
 
 def _read_list(path):
@@ -84,8 +86,7 @@ def relation_names(examples, no_relation: str = "no_relation") -> list[str]:
 
     Args:
         examples: list of dicts of the training set, all with a relation.
-        no_relation: string. The label for no relation. Defaults to
-            `"no_relation"`.
+        no_relation: string. The label for no relation. Defaults to `"no_relation"`.
 
     Returns:
         List of strings: `no_relation`, then the others by decreasing frequency.
@@ -142,14 +143,7 @@ def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
 def relation_example(
     value: dict, place: str, needs_labels: bool, relations: Sequence[str] | None = None
 ) -> dict:
-    """Checks a JSON object with TACRED's fields and returns it as an example: see `read`.
-
-    Error messages begin with `place`.
-
-    Raises:
-        ValueError: if a field is missing or has the wrong type, a span is not in
-            the sentence, or the relation is unknown.
-    """
+    """Checks a JSON object with TACRED's fields and returns it as an example: see `read`."""
     example = {"id": field(value, "id", place, str), "token": field(value, "token", place, list)}
     words = example["token"]
     are_words = words and all(isinstance(word, str) for word in words)
@@ -176,35 +170,13 @@ def _label(value, name, place):
 
 
 def example_of_text(
-    id: str,
-    text: str,
-    subject: tuple[int, int],
-    object: tuple[int, int],
-    place: str = "text",
-    **more,
+    id: str, text: str, subject: tuple[int, int], object: tuple[int, int], place: str, **more
 ) -> dict:
     """Converts a sentence with spans in characters to an example.
 
-    Words are separated by blanks and also cut where a span starts or ends, so
-    that WordPiece finds the same pieces as in the text.
-
-    Args:
-        id: string.
-        text: string.
-        subject: pair of integers, the first character and the one after the
-            last.
-        object: the same for the object. It may overlap the subject.
-        place: string. Prefix of error messages. Defaults to `"text"`.
-        **more: `subj_type`, `obj_type` and `relation`, strings or `None`.
-
-    Raises:
-        ValueError: if a span is not in the text, or is blank.
-
-    Example:
-    ```python
-    example = example_of_text("1", "Ann's dog, Bo", (0, 3), (11, 13))
-    example["token"], example["obj_start"]  # (["Ann", "'s", "dog,", "Bo"], 3)
-    ```
+    Words are separated by blanks and also cut where a span starts or ends, so that WordPiece finds
+    the same pieces as in the text. The spans, the first character and the one after the last, may
+    overlap. `more` are `subj_type`, `obj_type` and `relation`.
     """
     cuts = {*subject, *object}
     for (start, end), kind in [(subject, "subject"), (object, "object")]:

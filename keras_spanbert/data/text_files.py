@@ -1,9 +1,11 @@
 """Reads text files as documents, a megabyte at a time, and checks them."""
 
 import codecs
+import contextlib
 import gzip
 import io
 import json
+import mmap
 import os
 import re
 import zlib
@@ -25,10 +27,8 @@ _RANGE_BYTES = 64 << 20
 # The ends of documents at which a file may be cut. In UTF-8, these bytes are never part of another
 # character.
 _ENDS = {"line": re.compile(rb"\n"), "blank_line": re.compile(rb"\n[ \t\r]*\n")}
-# Carriage returns that end a line because no newline follows.
-_BARE_RETURNS = re.compile(rb"\r+(?![\r\n])")
-# An end with more blanks than this may be missed between two reads.
-_OVERLAP = 100
+# The last byte of each end of a line, as `read_lines` finds them.
+_LINE_END = re.compile(rb"\n|\r(?!\r*\n)")
 _GZIP = b"\x1f\x8b"
 _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -69,43 +69,21 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
     size = os.path.getsize(path)
     start, line = 0, 1
     if size > _RANGE_BYTES and boundary in _ENDS:
-        with open(path, "rb") as file:
-            is_plain = file.read(len(_GZIP)) != _GZIP
+        with (
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            is_plain = content[: len(_GZIP)] != _GZIP
             while is_plain and (place := (start // _RANGE_BYTES + 1) * _RANGE_BYTES) < size:
-                stop = _next_end(file, place, _ENDS[boundary])
-                if stop is None or stop >= size:
+                found = _ENDS[boundary].search(content, place)
+                if found is None or found.end() == size:
                     break
+                stop = found.end()
                 yield ByteRange(start, stop, line)
                 if count_lines:
-                    line += _count_lines(file, start, stop)
+                    line += sum(1 for _ in _LINE_END.finditer(content, start, stop))
                 start = stop
     yield ByteRange(start, None, line)
-
-
-def _next_end(file, place, end):
-    """Returns the offset after the next end of a document from `place`, or `None`."""
-    file.seek(place)
-    rest = b""
-    while data := file.read(_READ_BYTES):
-        data = rest + data
-        if found := end.search(data):
-            return file.tell() - len(data) + found.end()
-        rest = data[-_OVERLAP:]
-    return None
-
-
-def _count_lines(file, start, stop):
-    """Counts lines as `read_lines` does. There is a newline before `stop`."""
-    file.seek(start)
-    num_lines, rest = 0, b""
-    while start < stop:
-        data = file.read(min(_READ_BYTES, stop - start))
-        start += len(data)
-        data = rest + data
-        rest = data[len(data.rstrip(b"\r")) :]  # A newline may follow.
-        data = data[: len(data) - len(rest)]
-        num_lines += data.count(b"\n") + sum(map(len, _BARE_RETURNS.findall(data)))
-    return num_lines
 
 
 # === Documents ===
@@ -173,19 +151,10 @@ def _read_text(path, encoding_errors, within):
     decoder = codecs.getincrementaldecoder("utf-8")(encoding_errors)
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     offset = within.start
-    with open(cache.local_copy(path), "rb") as file:
-        file = _open_range(file, within)
+    with _open_range(path, within) as file:
         while True:
             size = _READ_BYTES if within.stop is None else min(_READ_BYTES, within.stop - offset)
-            try:
-                data = file.read(size)
-            except _DAMAGES as error:
-                raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
-            if offset == 0 and data.startswith(_UTF_16):
-                raise ValueError(
-                    "Text must be UTF-8. Convert it with `iconv -f UTF-16 -t UTF-8`. Received: "
-                    f"{path}, which starts like UTF-16"
-                )
+            data = file.read(size)
             if (nul := data.find(0)) >= 0:
                 raise ValueError(
                     "A file must contain text. If this is text, `tr -d '\\000'` removes zero "
@@ -208,12 +177,23 @@ def _read_text(path, encoding_errors, within):
                 return
 
 
-def _open_range(file, within):
-    """Returns a file opened in binary mode, at the start of a range. Decompresses gzip."""
-    if within.start:
-        file.seek(within.start)
-        return file
-    return gzip.GzipFile(fileobj=file) if file.peek(len(_GZIP)).startswith(_GZIP) else file
+@contextlib.contextmanager
+def _open_range(path, within):
+    """Yields a file opened in binary mode, at the start of a range. Decompresses gzip."""
+    with open(cache.local_copy(path), "rb") as file:
+        try:
+            if within.start:
+                file.seek(within.start)
+            elif file.peek(len(_GZIP)).startswith(_GZIP):
+                file = gzip.GzipFile(fileobj=file)
+            if not within.start and file.peek(2).startswith(_UTF_16):
+                raise ValueError(
+                    "Text must be UTF-8. Convert it with `iconv -f UTF-16 -t UTF-8`. Received: "
+                    f"{path}, which starts like UTF-16"
+                )
+            yield file
+        except _DAMAGES as error:
+            raise ValueError(f"A gzip file must be whole. Received: {path}: {error}") from None
 
 
 def _before_last_word(text):
@@ -238,30 +218,17 @@ def read_lines(
     Lines end at `\\n`, `\\r\\n` or a bare `\\r`, as in files of old Macs. `keep_ends` keeps
     these characters.
     """
-    number = 0
-    with open(cache.local_copy(path), "rb") as file:
-        try:
-            lines = _iterate_lines(_open_range(file, within), within)
-            for number, line in enumerate(lines, start=within.first_line):
-                place = f"{path}, line {number}"
-                try:
-                    # The file may start with a byte order mark.
-                    text = line.decode("utf-8-sig" if number == 1 else "utf-8", encoding_errors)
-                except UnicodeDecodeError as error:
-                    if number == 1 and line.startswith(_UTF_16):
-                        raise ValueError(
-                            f"{place}: text must be UTF-8. Convert it with `iconv -f UTF-16 -t "
-                            "UTF-8`. Received: the beginning of UTF-16"
-                        ) from None
-                    raise ValueError(
-                        f"{place}: text must be UTF-8. Received: {error.reason} at byte "
-                        f"{error.start}"
-                    ) from None
-                yield place, text if keep_ends else text.rstrip("\r\n")
-        except _DAMAGES as error:
-            raise ValueError(
-                f"A gzip file must be whole. Received: {path}, damaged after line {number}: {error}"
-            ) from None
+    with _open_range(path, within) as file:
+        for number, line in enumerate(_iterate_lines(file, within), start=within.first_line):
+            place = f"{path}, line {number}"
+            try:
+                # The file may start with a byte order mark.
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8", encoding_errors)
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{place}: text must be UTF-8. Received: {error.reason} at byte {error.start}"
+                ) from None
+            yield place, text if keep_ends else text.rstrip("\r\n")
 
 
 def _iterate_lines(file, within):

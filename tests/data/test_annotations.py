@@ -12,12 +12,6 @@ SPANS = [ANN, ACME, OSLO]
 LINKS = [("Ann Lee", "Acme", "runs", "PER", "ORG"), ("Acme", "Oslo", "in", "ORG", "LOC")]
 
 
-def dicts(start="start", end="end", **more):
-    return [
-        {start: span[0], end: span[1], "label": span[2], "id": i} for i, span in enumerate(SPANS)
-    ]
-
-
 def region(number, span, **value):
     value = {"start": span[0], "end": span[1], "labels": [span[2]], **value}
     return {"id": f"r{number}", "type": "labels", "from_name": "l", "to_name": "t", "value": value}
@@ -38,6 +32,10 @@ def task(*results, data=None, **annotation):
     return {"id": 7, "data": data or {"text": TEXT}, "annotations": annotations, "predictions": [1]}
 
 
+OFFSETS = [
+    {"start_offset": start, "end_offset": end, "label": label, "id": i}
+    for i, (start, end, label) in enumerate(SPANS)
+]
 FROM_TO = [
     {"id": 9, "from_id": 0, "to_id": 1, "type": "runs"},
     {"from_id": 1, "to_id": 2, "type": "in"},
@@ -60,7 +58,7 @@ ROWS = [
     ({"id": 1, "text": TEXT, "labels": SPANS}, None),
     ({"text": TEXT, "entities": SPANS}, None),
     ([TEXT, {"entities": SPANS}], None),
-    ({"text": TEXT, "entities": dicts("start_offset", "end_offset")}, {"relations": FROM_TO}),
+    ({"text": TEXT, "entities": OFFSETS}, {"relations": FROM_TO}),
     (task(REGIONS), task(RESULT)),
     (task(REGIONS, data={"body": TEXT, "n": 3}), task(RESULT, data={"body": TEXT})),
     ({"text": TEXT, "label": [r["value"] for r in REGIONS], "annotation_id": 3}, None),

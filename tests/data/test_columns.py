@@ -54,16 +54,6 @@ def test_texts_from_named_columns(tmp_path, ending):
     assert last == {"id": "3", "text": "caf\u00e9 \u2028 ", "text_pair": None, "label": "1"}
 
 
-def test_quoting_depends_on_the_extension_or_argument(tmp_path):
-    path = write(tmp_path, 'text\tlabel\n"a\tb"\tc\n', "tsv")
-    with pytest.raises(ValueError, match="line 2: a row must have 2 cells .text, label., separ"):
-        columns.read_texts(path)
-    (example,) = columns.read_texts(path, quoted=True)
-    assert example["text"] == "a\tb"
-    (example,) = columns.read_texts(write(tmp_path, 'text,label\n"a,b\n', "csv"), quoted=False)
-    assert (example["text"], example["label"]) == ('"a', "b")
-
-
 PANDAS = (
     'text\tlabel\tnote\nplain\ta\t"n"\n"He said ""hi"" to me."\ta\t\n\'tis 5"\tb\t\n'
     '"a\tb\r\nc"\t"b"\t\n'
@@ -95,21 +85,24 @@ def test_quoted_tsv(tmp_path, caplog):
             columns.read_texts(write(tmp_path, table, "tsv"))
 
 
-def test_line_ends_in_quoted_cells_are_kept(tmp_path):
-    path = write(tmp_path, 'text,label\r\n"a\r\nb\rc\nd",x\r\n"e\n",y\r\n', "csv")
-    texts = [example["text"] for example in columns.read_texts(path)]
-    assert texts == ["a\r\nb\rc\nd", "e\n"]
+LONG = "word " * 40_000 + "end"
 
 
-def test_blanks_around_names_of_columns_are_removed(tmp_path):
-    (example,) = columns.read_texts(write(tmp_path, "text, label\na,b\n", "csv"))
-    assert example["label"] == "b"
-
-
-def test_long_texts_are_not_truncated(tmp_path):
-    text = "word " * 40_000 + "end"
-    path = write(tmp_path, [{"text": text, "label": "a"}], "csv")
-    assert columns.read_texts(path)[0]["text"] == text
+@pytest.mark.parametrize(
+    "ending, content, quoted, text, label",
+    [
+        ("tsv", 'text\tlabel\n"a\tb"\tc\n', True, "a\tb", "c"),
+        ("csv", 'text,label\n"a,b\n', False, '"a', "b"),
+        # Line ends in quoted cells are kept, and blanks around names of columns removed.
+        ("csv", 'text,label\r\n"a\r\nb\rc\nd\n",x\r\n', None, "a\r\nb\rc\nd\n", "x"),
+        ("csv", "text, label\na,b\n", None, "a", "b"),
+        ("csv", f"text,label\n{LONG},a\n", None, LONG, "a"),
+    ],
+    ids=str.split("tab delimiter line_ends names long"),
+)
+def test_cells(tmp_path, ending, content, quoted, text, label):
+    (example,) = columns.read_texts(write(tmp_path, content, ending), quoted=quoted)
+    assert (example["text"], example["label"]) == (text, label)
 
 
 @each_ending
@@ -139,39 +132,29 @@ SNLI = [
 
 
 @each_ending
-def test_the_label_of_pairs_without_agreement_is_explained(tmp_path, ending):
-    path = write(tmp_path, SNLI, ending)
+def test_rows_with_a_label_to_skip_are_left_out(tmp_path, caplog, ending):
+    path, labels = write(tmp_path, SNLI, ending), ["neutral", "entailment"]
     with pytest.raises(ValueError, match="one of neutral, entailment .*--skip_label=-.*: '-'"):
-        columns.read_texts(path, labels=["neutral", "entailment"])
-
-
-@each_ending
-@pytest.mark.parametrize("labels", [None, ["entailment", "neutral"]])
-def test_rows_with_a_label_to_skip_are_left_out(tmp_path, caplog, ending, labels):
-    path = write(tmp_path, SNLI, ending)
+        columns.read_texts(path, labels=labels)
+    # A minus is a label of other data.
+    assert [row["label"] for row in columns.read_texts(path)][1::2] == ["-", "-"]
     examples = columns.read_texts([path, path], labels=labels, skip_label="-")
     assert [example["text"] for example in examples] == ["a", "c"] * 2
     assert [example["id"] for example in examples] == ["0", "2", "4", "6"]
     line = 2 if ending == "jsonl" else 3
     assert f"Left out 4 rows with the label -. The first is {path}, line {line}" in caplog.text
     # Texts to predict are kept.
-    examples = columns.read_texts(path, labels=labels, needs_labels=False, skip_label="-")
+    examples = columns.read_texts(path, needs_labels=False, skip_label="-")
     assert [example["label"] for example in examples] == ["neutral", None, "entailment", None]
 
 
 def test_other_labels_to_skip(tmp_path):
     path = write(tmp_path, [{"text": "a", "label": -1}, {"text": "b", "label": 2}], "jsonl")
-    (example,) = columns.read_texts(path, skip_label="-1")
-    assert example["label"] == "2"
-    (example,) = columns.read_texts(path, skip_label="-1", is_regression=True)
-    assert example["label"] == 2.0
+    for is_regression, label in [(False, "2"), (True, 2.0)]:
+        (example,) = columns.read_texts(path, skip_label="-1", is_regression=is_regression)
+        assert example["label"] == label
     with pytest.raises(ValueError, match="must contain examples"):
         columns.read_texts(write(tmp_path, [SNLI[1]], "csv"), skip_label="-")
-
-
-def test_a_minus_is_a_label_of_other_data(tmp_path):
-    path = write(tmp_path, [{"text": "a", "label": "+"}, {"text": "b", "label": "-"}], "csv")
-    assert [example["label"] for example in columns.read_texts(path)] == ["+", "-"]
 
 
 @each_ending
@@ -186,27 +169,6 @@ def test_rows_with_several_labels(tmp_path, ending):
     without = write(tmp_path, [{"text": "x"}], ending, "b")
     (example,) = columns.read_texts(without, label_separator="|", needs_labels=False)
     assert example["label"] is None
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("sentence,label\na,b\n", ", line 1: the columns must include text, label .*no text in"),
-        ("text,label,text\na,b,c\n", ", line 1: a column must not be repeated. Received: 'text'"),
-        ("text;label\na;b\n", ", line 1: the columns .*';' seems to separate the cells.*no text,"),
-        ('"text";"label"\n"a";"b"\n', ", line 1: a row must be cells.*';' seems to separate"),
-        ("sep=\t\ntext\tlabel\na\tb\n", r", line 1: .*'.t' seems to separate the cells"),
-        ("text,label\na,b,c\n", ", line 2: a row must have 2 cells .text, label."),
-        ("text,label\n ,b\n", ", line 2: `text` must be a non-empty text. Received: ' '"),
-        ('text,label\n"a\nb",c\n"a,b\n', ", line 4: a row must be cells separated by ','"),
-        ("text,label\n", " must contain examples. Received: none"),
-        ("", ": a table must have a header. Received: an empty file"),
-    ],
-)
-def test_table_errors_name_the_line(tmp_path, content, message):
-    path = write(tmp_path, content, "csv")
-    with pytest.raises(ValueError, match=f"{path}{message}"):
-        columns.read_texts(path)
 
 
 @each_ending
@@ -238,19 +200,12 @@ PRINTED = [
 @pytest.mark.parametrize("cell", PRINTED)
 def test_lists_printed_as_text_are_refused(tmp_path, ending, cell):
     advice = "must not be a list printed as text. Lists need a .jsonl file.*Received: "
-    words = {"words": "Ann left", "tags": "O O"}
-    read_tags = partial(columns.read_words, entities=False)
-    read_choices = partial(columns.read_choices, choices="choices")
-    for row, name, read in [
-        ({**words, "words": cell}, "words", columns.read_words),
-        ({**words, "tags": cell}, "tags", columns.read_words),
-        ({**words, "tags": cell}, "tags", read_tags),
-        ({"text": "a", "label": cell}, "label", columns.read_texts),
-        ({"text": "a", "label": cell}, "label", partial(columns.read_texts, label_separator=",")),
-        ({**RELATION, "relation": cell}, "relation", columns.read_relations),
-        ({**QUESTION, "choices": cell}, "choices", read_choices),
-    ]:
-        path = write(tmp_path, [row], ending)
+    for kind, name in [
+        ("words", "words"), ("words", "tags"), ("tags", "tags"), ("texts", "label"),
+        ("several", "label"), ("relations", "relation"), ("choices", "choices"),
+    ]:  # fmt: skip
+        row, read = READERS[kind]
+        path = write(tmp_path, [{**row, "words": "Ann left", "tags": "O O", name: cell}], ending)
         with pytest.raises(ValueError, match=f"{path}, line [12]: `{name}` {advice}"):
             read(path)
 
@@ -275,12 +230,6 @@ def test_brackets_in_words_are_no_lists(tmp_path, cell):
     (example,) = columns.read_words(path, needs_labels=False)
     assert example["words"] == cell.split()
     assert columns.read_texts(path)[0]["label"] == cell
-
-
-def test_entities_printed_as_text_are_refused(tmp_path):
-    path = write(tmp_path, [{"text": "Ann sang", "entities": str([ENTITY])}], "csv")
-    with pytest.raises(ValueError, match="line 2: `entities` must be .*only .jsonl files can hold"):
-        columns.read_entities(path)
 
 
 @each_ending
@@ -371,12 +320,10 @@ def changed(**values):
     "kind, changes, message",
     [
         ("texts", {"text": 3}, "`text` must be a non-empty text.*Received: 3"),
-        ("texts", {"text": "a\ud800"}, r"must be JSON. Received: a lone surrogate, .ud800"),
         ("texts", {"label": True}, "`label` must be a string or integer"),
         ("texts", {"label": ["a"]}, "several per row need `label_sep"),
         ("several", {"label": 3}, "`label` must be a list of labels, or labels with"),
         ("several", {"label": "a, , b"}, "`label` must be a list of labels, or .*'a, , b'"),
-        ("relations", {"object_end": 15}, "object must be characters of the text.*Received: 9, 15"),
         ("relations", {"object_start": "x"}, r"`object_end` must be integers.* \['x', 13\]"),
         ("relations", {"relation": "owns"}, "`relation` must be one of runs. Received: 'owns'"),
         ("relations", {"relation": ""}, "`relation` must not be empty, because"),
@@ -384,11 +331,10 @@ def changed(**values):
         ("choices", {"choices": 3}, "`choices` must be a list of strings. Received: 3"),
         ("choices", {"label": 2}, "number from 0, below 2, or letter, A to B. Received: 2"),
         ("words", {"tags": ["O"]}, r"must have a tag for each of the 2 words. Received: \['O'\]"),
-        ("words", {"tags": ["O", "B-z"]}, "type of an entity must be one of x. Received: 'B-z'"),
         ("words", {"words": []}, "`words` must have words"),
         ("words", {"words": ["a", 3]}, "`words` must be a list of strings"),
         ("tags", {"tags": ["NN", "DT"]}, "a tag must be one of NN. Received: 'DT'"),
-        ("entities", {"entities": [3]}, "an entity must be {start, end, label}.* Received: 3"),
+        ("entities", {"entities": str([ENTITY])}, "`entities` must be .*only .jsonl files can"),
         ("entities", changed(end=9), "an entity must be in the text, which has 8 characters"),
         ("entities", {"entities": [ENTITY, ENTITY]}, "an entity must not overlap another one. "),
         ("entities", changed(start=3, end=4), "an entity must not be blank. Received: "),
@@ -402,24 +348,45 @@ def test_row_errors_name_the_line(tmp_path, kind, changes, message):
         read(path)
 
 
-def test_endings_numbers_and_ids_are_checked(tmp_path):
-    path = write(tmp_path, "text,label\na,nan\n", "csv")
-    with pytest.raises(ValueError, match="line 2: `label` must be a finite number. .*'nan'"):
-        columns.read_texts(path, is_regression=True)
-    with pytest.raises(ValueError, match="line 2: `label` must be a finite number. .*'1_0'"):
-        columns.read_texts(write(tmp_path, "text,label\na,1_0\n", "csv"), is_regression=True)
-    for number, rule in [(10**400, "`label` must be a finite number"), (10**4299, "be JSON")]:
-        path_of_number = tmp_path / "number.jsonl"
-        path_of_number.write_text(f'{{"text": "a", "label": {number}0}}')
-        with pytest.raises(ValueError, match=f"number.jsonl, line 1: .*{rule}"):
-            columns.read_texts(path_of_number, is_regression=True)
-    with pytest.raises(ValueError, match="line 2: an id must not be repeated. Received: 'a'"):
-        columns.read_texts([path, path], id="text")
-    with pytest.raises(ValueError, match="A file must end in .csv, .tsv, .jsonl, .jsonlines"):
-        columns.read_texts(write(tmp_path, "text,label\na,b\n", "txt"))
-    with pytest.raises(ValueError, match="a.jsonl, line 1: a line must be a JSON object"):
-        columns.read_texts(write(tmp_path, [["a", "b"]], "jsonl"))
-    # Before reading.
-    for arguments in [{"label_separator": ""}, {"label_separator": "|", "is_regression": True}]:
-        with pytest.raises(ValueError, match="`label_separator` must be a nonempty text, and None"):
-            columns.read_texts(str(tmp_path / "none.csv"), **arguments)
+REGRESSION = {"is_regression": True}
+
+
+@pytest.mark.parametrize(
+    "ending, content, arguments, message",
+    [
+        ("csv", "sentence,label\na,b\n", {}, "1: the columns must include text, label .*no text"),
+        ("csv", "text,label,text\na,b,c\n", {}, "1: a column must not be repeated. .*: 'text'"),
+        ("csv", "text;label\na;b\n", {}, "1: the columns .*';' seems to separate.*no text,"),
+        ("csv", '"text";"label"\n"a";"b"\n', {}, "1: a row must be cells.*';' seems to separate"),
+        ("csv", "sep=\t\ntext\tlabel\na\tb\n", {}, r"1: .*'.t' seems to separate the cells"),
+        ("csv", "text,label\na,b,c\n", {}, "2: a row must have 2 cells .text, label."),
+        ("csv", "text,label\n ,b\n", {}, "2: `text` must be a non-empty text. Received: ' '"),
+        ("csv", 'text,label\n"a\nb",c\n"a,b\n', {}, "4: a row must be cells separated by ','"),
+        ("csv", "text,label\na,nan\n", REGRESSION, "2: `label` must be a finite number. .*'nan'"),
+        ("csv", "text,label\na,1_0\n", REGRESSION, "2: `label` must be a finite number. .*'1_0'"),
+        ("jsonl", f'{{"text": "a", "label": 1{"0" * 400}}}', REGRESSION, "1: .*a finite number"),
+        ("jsonl", f'{{"text": "a", "label": 1{"0" * 4300}}}', REGRESSION, "1: must be JSON"),
+        ("jsonl", '["a", "b"]', {}, "1: a line must be a JSON object"),
+        ("csv", "text,label\na,b\n", {"id": "text"}, "2: an id must not be repeated. .*: 'a'"),
+    ],
+)
+def test_errors_name_the_line(tmp_path, ending, content, arguments, message):
+    path = write(tmp_path, content, ending)
+    with pytest.raises(ValueError, match=f"^{path}, line {message}"):
+        columns.read_texts([path, path], **arguments)
+
+
+@pytest.mark.parametrize(
+    "ending, content, arguments, message",
+    [
+        ("csv", "text,label\n", {}, "a.csv must contain examples. Received: none"),
+        ("csv", "", {}, "a.csv: a table must have a header. Received: an empty file"),
+        ("txt", "text,label\na,b\n", {}, "A file must end in .csv, .tsv, .jsonl, .jsonlines"),
+        # Before reading.
+        ("csv", "", {"label_separator": ""}, "`label_separator` must be a nonempty text, and None"),
+        ("csv", "", {"label_separator": "|", **REGRESSION}, "`label_separator` must be a nonempty"),
+    ],
+)
+def test_files_and_arguments_are_checked(tmp_path, ending, content, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        columns.read_texts(write(tmp_path, content, ending), **arguments)

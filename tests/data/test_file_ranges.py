@@ -4,7 +4,6 @@ import codecs
 import gzip
 import json
 import os
-import pathlib
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from data_files import write
 import keras_spanbert as ks
 from keras_spanbert.data import text_files
 from keras_spanbert.data.corpus import Corpus
-from keras_spanbert.data.prepared import _jobs, prepare
+from keras_spanbert.data.prepared import prepare
 from keras_spanbert.data.text_files import WHOLE_FILE, find_ranges, read_documents, read_json_lines
 from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 
@@ -49,6 +48,17 @@ def documents(path, boundary, ranges):
     return found
 
 
+def expected_documents(content, boundary):
+    """Returns the words of documents by reading line by line, as a reference."""
+    text = content.decode("utf-8-sig", "replace")
+    documents = [[]]
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        documents[-1] += line.split()
+        if boundary == "line" or (boundary == "blank_line" and not line.strip()):
+            documents.append([])
+    return [words for words in documents if words]
+
+
 def write_documents(folder, kind, number=50):
     """Writes a large and a small file. Returns their glob and the document boundary."""
     documents = random_documents(number)
@@ -62,11 +72,12 @@ def write_documents(folder, kind, number=50):
     return str(folder / f"*{ending}"), "file" if kind == "jsonl" else kind
 
 
-@pytest.mark.parametrize("boundary", ["line", "blank_line"])
-def test_ranges_give_the_documents_of_the_whole_file(tmp_path, monkeypatch, boundary):
+@pytest.mark.parametrize("boundary", text_files.DOCUMENT_BOUNDARIES)
+def test_documents_do_not_depend_on_ranges_and_reads(tmp_path, monkeypatch, boundary):
     # Multi-byte characters, \r\n, blank lines and invalid bytes are split at every position.
     parts = ["ab", "é", "漢字", "😀x", " ", "\u3000", "\n", "\r\n", "\r", "\n\n", "\r\n \r\n"]
-    parts = [part.encode() for part in parts] + [b"\xe2\x82", b"\n" * 9, b"long" * 9, b"\xff"]
+    parts = [part.encode() for part in [*parts, "\n" * 9, "long" * 9, "\n" + " " * 30 + "\n"]]
+    parts += [b"\xe2\x82", b"\xff"]
     generator = np.random.default_rng(3)
     num_ranges, path = [], tmp_path / "a.txt"
     for i in range(120):
@@ -79,9 +90,11 @@ def test_ranges_give_the_documents_of_the_whole_file(tmp_path, monkeypatch, boun
         stops = [within.stop for within in ranges]
         assert [within.start for within in ranges] == [0, *stops[:-1]] and stops[-1] is None
         num_ranges.append(len(ranges))
-        whole = documents(path, boundary, [WHOLE_FILE])
-        assert documents(path, boundary, ranges) == whole, (i, path.read_bytes())
-    assert np.mean(num_ranges) > 3
+        expected = expected_documents(path.read_bytes(), boundary)
+        packed = write(tmp_path / "a.gz", gzip.compress(path.read_bytes()))
+        for file, within in [(path, ranges), (path, [WHOLE_FILE]), (packed, [WHOLE_FILE])]:
+            assert documents(file, boundary, within) == expected, (i, path.read_bytes())
+    assert np.mean(num_ranges) > 3 or boundary == "file"
 
 
 def test_small_compressed_or_single_document_files_are_not_split(tmp_path, small_ranges):
@@ -131,33 +144,15 @@ def test_shards_equal_blocks_of_the_text(tmp_path, tokenizer, small_ranges, kind
             np.testing.assert_array_equal(found, np.concatenate(list(expected)))
 
 
-@pytest.mark.parametrize("kind", ["line", "jsonl"])
-def test_worker_reads_only_its_range(tmp_path, small_ranges, kind, monkeypatch):
-    monkeypatch.setattr(Corpus, "_check_version", lambda *_: None)
-    corpus = Corpus(*write_documents(tmp_path, kind))
-    for job in _jobs(corpus, None, LENGTH, "", 3, 4)[:3]:
-        first, *_, last = (corpus.ranges[i] for i in job["ranges"])
-        path = pathlib.Path(corpus.files[first.file])
-        expected = list(corpus.documents(order=job["ranges"]))
-        content = path.read_bytes()
-        start, stop = first.within.start, last.within.stop or len(content)
-        path.write_bytes(b"\0" * start + content[start:stop] + b"\0" * (len(content) - stop))
-        assert len(expected) > 5 and list(corpus.documents(order=job["ranges"])) == expected
-        path.write_bytes(content)
-
-
 def test_ranges_count_lines_that_end_at_carriage_returns(tmp_path, monkeypatch):
-    generator = np.random.default_rng(4)
-    ends = ["\n", "\r\n", "\r", "\r\r", "\r\r\n", "\n\n\r"]
-    for size in [1, 7, 64, 1000]:
-        monkeypatch.setattr(text_files, "_RANGE_BYTES", 90)
-        monkeypatch.setattr(text_files, "_READ_BYTES", size)
-        rows = [json.dumps({"text": f"n {i}"}) + ends[generator.integers(6)] for i in range(200)]
-        path = write(tmp_path / "a.jsonl", "".join(rows))
-        ranges = list(find_ranges(path, "line", count_lines=True))
-        assert len(ranges) > 10
-        places = [place for within in ranges for place, _ in read_json_lines(path, within=within)]
-        assert places == [place for place, _ in read_json_lines(path)] and len(places) == 200
+    monkeypatch.setattr(text_files, "_RANGE_BYTES", 90)
+    ends = np.random.default_rng(4).choice(["\n", "\r\n", "\r", "\r\r", "\r\r\n", "\n\n\r"], 200)
+    rows = [json.dumps({"text": f"n {i}"}) + end for i, end in enumerate(ends)]
+    path = write(tmp_path / "a.jsonl", "".join(rows))
+    ranges = list(find_ranges(path, "line", count_lines=True))
+    assert len(ranges) > 10
+    places = [place for within in ranges for place, _ in read_json_lines(path, within=within)]
+    assert places == [place for place, _ in read_json_lines(path)] and len(places) == 200
 
 
 def test_errors_name_the_byte_and_line_in_the_file(tmp_path, small_ranges):

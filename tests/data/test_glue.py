@@ -1,7 +1,6 @@
 import json
 import re
 
-import numpy as np
 import pytest
 from data_files import write
 
@@ -97,13 +96,3 @@ def test_unknown_task_split_and_folder(tmp_path):
         glue.read(tmp_path, "mnli", "dev")
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path} must contain dev.tsv")):
         glue.read(tmp_path, "rte", "dev")
-
-
-def test_predictions_have_the_submission_format(shared_data, tmp_path):
-    examples = glue.read(shared_data / "data" / "rte", "rte", "test")
-    names = ["entailment", "not_entailment"] * 1500
-    for predictions in [np.arange(len(examples)) % 2, names]:
-        glue.write_predictions(tmp_path / "RTE.tsv", "rte", examples, predictions)
-        lines = (tmp_path / "RTE.tsv").read_text().splitlines()
-        assert len(lines) == 3001
-        assert lines[:3] == ["index\tprediction", "0\tentailment", "1\tnot_entailment"]

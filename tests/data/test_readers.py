@@ -61,27 +61,17 @@ each_format = pytest.mark.parametrize("read, ending, content", FILES)
 
 
 @each_format
-def test_gzip_byte_order_mark_and_windows_line_ends(tmp_path, read, ending, content):
-    path = write(tmp_path / f"a{ending}", content)
-    windows = codecs.BOM_UTF8 + content.replace("\n", "\r\n").encode()
-    packed = write(tmp_path / f"b{ending}", gzip.compress(windows))
-    examples = read(path)
-    assert repr(read([packed])).replace(r"\r\n", r"\n") == repr(examples)
-    assert "café" in repr(examples)
-
-
-@each_format
-def test_bare_carriage_returns_end_lines(tmp_path, read, ending, content):
+def test_gzip_byte_order_mark_and_line_ends(tmp_path, read, ending, content):
     examples = repr(read(write(tmp_path / f"a{ending}", content)))
-    for name, returns in [("b", content.replace("\n", "\r")), ("c", content.strip("\n") + "\r")]:
-        path = write(tmp_path / f"{name}{ending}", codecs.BOM_UTF8 + returns.encode())
-        packed = write(tmp_path / f"z{name}{ending}", gzip.compress(returns.encode()))
-        for one in [path, packed]:
+    assert "café" in examples
+    # Windows, old Macs, and two returns before a newline, which are one end.
+    for end in ["\r\n", "\r", "\r\r\n"]:
+        changed = content.strip("\n").replace("\n", end) + end
+        changed = codecs.BOM_UTF8 + changed.encode()
+        for name, given in [("b", changed), ("c", gzip.compress(changed))]:
+            found = repr(read([write(tmp_path / f"{name}{ending}", given)]))
             # A cell in quotes keeps its line ends.
-            assert repr(read(one)).replace(r"\r", r"\n") == examples
-    # Two returns before a newline are one end.
-    path = write(tmp_path / f"d{ending}", content.replace("\n", "\r\r\n"))
-    assert repr(read(path)).replace(r"\r\r", "") == examples
+            assert found.replace(repr(end)[1:-1], r"\n") == examples
 
 
 @each_format
@@ -98,21 +88,11 @@ def test_text_that_is_not_utf_8_names_the_line(tmp_path, read, ending, content):
     path = write(tmp_path / f"a{ending}", content.encode().replace("é".encode(), b"\xe9"))
     line = content[: content.index("é")].count("\n") + 1
     place = re.escape(f"{path}, line {line}")
-    with pytest.raises(ValueError, match=f"{place}: text must be UTF-8. Received: invalid cont"):
-        read(path)
-    returns = content.replace("\n", "\r").encode().replace("é".encode(), b"\xe9")
-    with pytest.raises(ValueError, match=f"{place}: text must be UTF-8. Received: invalid cont"):
-        read(write(path, returns))
-    write(path, content.encode("utf-16"))
-    with pytest.raises(ValueError, match="line 1: text must be UTF-8. Convert it with `iconv"):
-        read(path)
-
-
-@each_format
-def test_damaged_archive_is_refused(tmp_path, read, ending, content):
-    path = write(tmp_path / f"a{ending}", gzip.compress(content.encode())[:-9])
-    with pytest.raises(ValueError, match=f"must be whole. Received: {path}, damaged after line"):
-        read(path)
+    for end in [b"\n", b"\r"]:
+        write(path, path.read_bytes().replace(b"\n", end))
+        message = f"{place}: text must be UTF-8. Received: invalid cont"
+        with pytest.raises(ValueError, match=message):
+            read(path)
 
 
 @each_format

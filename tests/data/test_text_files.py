@@ -11,23 +11,6 @@ from data_files import read_texts, write
 from keras_spanbert.data import text_files
 from keras_spanbert.data.corpus import Corpus
 
-BOUNDARIES = ["file", "blank_line", "line"]
-
-
-def split_words(corpus):
-    return [text.split() for text in read_texts(corpus)]
-
-
-def expected_documents(text, boundary):
-    """Returns the words of documents by reading line by line, as a reference."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    documents = [[]]
-    for line in lines:
-        documents[-1] += line.split()
-        if boundary == "line" or (boundary == "blank_line" and not line.strip()):
-            documents.append([])
-    return [words for words in documents if words]
-
 
 def test_globs_give_sorted_files_without_repetition(tmp_path):
     for name in "cb":
@@ -36,6 +19,8 @@ def test_globs_give_sorted_files_without_repetition(tmp_path):
     corpus = Corpus([str(tmp_path / "c*"), tmp_path / "*.txt"])
     assert corpus.files == [str(tmp_path / "a.txt"), str(tmp_path / "c.txt")]
     assert read_texts(corpus, order=[1, 0]) == ["c", "b"]
+    with pytest.raises(ValueError, match=r"Received: .*/\*\.nothing, which matches no file"):
+        Corpus([tmp_path / "a.txt", tmp_path / "*.nothing"])
 
 
 def test_lines_end_at_newlines_and_carriage_returns_only(tmp_path):
@@ -51,29 +36,7 @@ def test_lines_end_at_newlines_and_carriage_returns_only(tmp_path):
     assert [line.rstrip("\r\n") for line in kept] == lines
 
 
-def test_gzip_with_byte_order_mark_equals_plain_text(tmp_path):
-    text = "eins zwei\n\ndrei größer 漢字\n" * 300
-    packed = gzip.compress(codecs.BOM_UTF8 + text.encode())
-    plain, packed = (
-        Corpus(write(tmp_path / name, content), "blank_line")
-        for name, content in [("a.txt", text), ("b.gz", packed)]
-    )
-    assert list(packed.documents("all")) == list(plain.documents("all"))
-
-
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_documents_do_not_depend_on_read_boundaries(tmp_path, small_chunks, monkeypatch, boundary):
-    # Multi-byte characters, \r\n and blank lines are split at every possible position.
-    generator = np.random.default_rng(3)
-    parts = ["ab", "é", "漢字", "😀x", " ", " ", "\n", "\r\n", "\r", "\n\n", "\r\n \r\n"]
-    for i in range(40):
-        text = "".join(generator.choice(parts, 60)) + "end"
-        path = write(tmp_path / f"{i}.txt", text)
-        monkeypatch.setattr(text_files, "_READ_BYTES", 1 + i % 9)
-        assert split_words(Corpus(path, boundary)) == expected_documents(text, boundary), repr(text)
-
-
-@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("boundary", text_files.DOCUMENT_BOUNDARIES)
 def test_pieces_of_a_long_document_join_to_its_text(tmp_path, small_chunks, boundary):
     text = " ".join(f"é{i} 漢" for i in range(300))
     corpus = Corpus(write(tmp_path / "a.txt", text), boundary)
@@ -84,11 +47,6 @@ def test_pieces_of_a_long_document_join_to_its_text(tmp_path, small_chunks, boun
     assert [word for piece, _ in pieces for word in piece.split()] == text.split()
     # Reads of 5 bytes and pieces of at least 16 characters that are not much longer.
     assert len(pieces) > 50 and max(len(piece) for piece, _ in pieces) < 32
-
-
-def test_blank_line_within_long_white_space_ends_the_document(tmp_path, small_chunks):
-    path = write(tmp_path / "a.txt", "one\n" + 40 * " " + "\ntwo")
-    assert split_words(Corpus(path, "blank_line")) == [["one"], ["two"]]
 
 
 def test_memory_does_not_grow_with_a_line(tmp_path, monkeypatch):
@@ -104,12 +62,6 @@ def test_memory_does_not_grow_with_a_line(tmp_path, monkeypatch):
         tracemalloc.stop()
     assert found == num_words and corpus.num_documents == 1
     assert peak < 3_000_000
-
-
-def test_error_without_matching_files_names_the_glob(tmp_path):
-    path, missing = write(tmp_path / "a.txt", "text"), tmp_path / "*.nothing"
-    with pytest.raises(ValueError, match=r"Received: .*/\*\.nothing, which matches no file"):
-        Corpus([path, missing])
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n \r\n\t\n", codecs.BOM_UTF8, gzip.compress(b"")])
@@ -139,12 +91,6 @@ def test_invalid_text_error_gives_its_position(tmp_path, monkeypatch, read_bytes
         Corpus(path)
 
 
-def test_replace_continues_after_invalid_utf8(tmp_path, small_chunks):
-    path = write(tmp_path / "a.txt", b"one \xff two\xc3 three\xc3")
-    corpus = Corpus(path, encoding_errors="replace")
-    assert read_texts(corpus) == ["one \ufffd two\ufffd three\ufffd"]
-
-
 @pytest.mark.parametrize("damage", ["cut", "garbled"])
 def test_damaged_gzip_file_is_named(tmp_path, damage):
     content = bytearray(gzip.compress(np.random.default_rng(0).bytes(4000).hex().encode()))
@@ -153,5 +99,6 @@ def test_damaged_gzip_file_is_named(tmp_path, damage):
     else:
         content[1000:1100] = b"\xff" * 100
     path = write(tmp_path / "a.gz", bytes(content))
-    with pytest.raises(ValueError, match=f"gzip file must be whole. Received: {path}"):
-        Corpus(path)
+    for read in [Corpus, lambda path: list(text_files.read_lines(path))]:
+        with pytest.raises(ValueError, match=f"gzip file must be whole. Received: {path}"):
+            read(path)
