@@ -34,8 +34,7 @@ def entity_rows(path, text="text", entities="entities", unless=None) -> Iterator
             left_out.append(place)
         else:
             yield place, row
-    if left_out:
-        warn_left_out(left_out, "text", "without an accepted annotation")
+    warn_left_out(left_out, "text", "without an accepted annotation")
 
 
 def relation_rows(path, text: str, columns, relation: str, id: str | None) -> Iterator[tuple]:

@@ -88,18 +88,15 @@ def read_texts(
         skipped.append(place)
         return None
 
+    as_label = label_of(needs_labels, labels, is_regression, label_separator, skip_label)
     columns = {
         "id": (id, as_id),
         "text": (text, as_text),
         "text_pair": (text_pair, as_optional_text),
-        "label": (
-            label,
-            label_of(needs_labels, labels, is_regression, label_separator, skip_label),
-        ),
+        "label": (label, as_label),
     }
     examples = read_examples(paths, columns, build, () if needs_labels else [label], quoted)
-    if skipped:
-        warn_left_out(skipped, "row", f"with the label {skip_label}")
+    warn_left_out(skipped, "row", f"with the label {skip_label}")
     return examples
 
 

@@ -109,7 +109,7 @@ def has_tags(path: str | os.PathLike, types=()) -> bool:
         types: list of strings. Other tags that may occur. Defaults to `()`.
 
     Raises:
-        ValueError: if a line is not UTF-8, or the file is a damaged gzip file.
+        ValueError: if the file is not UTF-8, or a damaged gzip file.
 
     Example:
     ```python

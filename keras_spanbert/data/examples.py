@@ -45,10 +45,11 @@ def add_id(ids: set, name: str, place: str) -> None:
 
 
 def warn_left_out(places: list[str], noun: str, which: str) -> None:
-    """Logs how many rows were left out, and the first place. `noun` is the word for a row."""
-    logging.getLogger("keras_spanbert").warning(
-        "Left out %s %s. The first is %s", *(format_count(len(places), noun), which, places[0])
-    )
+    """Logs how many rows were left out, if any, and where the first is. `noun` names a row."""
+    if places:
+        logging.getLogger("keras_spanbert").warning(
+            "Left out %s %s. The first is %s", format_count(len(places), noun), which, places[0]
+        )
 
 
 def write_lines(path: str | os.PathLike, examples, predictions, line, header=()) -> None:

@@ -114,11 +114,9 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
             if has_labels:
                 example["label"] = _label(example["label"], task, place)
             examples.append(example)
-    if short:
-        warn_left_out(short, "row", "of QQP with too few columns")
-    if undecided:
-        reason = "of MNLI with the label -, on which the annotators did not agree"
-        warn_left_out(undecided, "row", reason)
+    warn_left_out(short or (), "row", "of QQP with too few columns")
+    reason = "of MNLI with the label -, on which the annotators did not agree"
+    warn_left_out(undecided, "row", reason)
     return check_not_empty(examples, path)
 
 

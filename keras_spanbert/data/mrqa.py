@@ -36,16 +36,10 @@ FILES = {
 
 
 def download(name: str) -> str:
-    """Downloads an official file, unless it is in Keras's cache.
+    """Downloads an official file: see `keras_spanbert.data.squad.download`.
 
     Args:
-        name: string, a key of `FILES`, such as `"train/SQuAD.jsonl.gz"`.
-
-    Returns:
-        Path of the file.
-
-    Raises:
-        ValueError: if the name is unknown, or the checksum does not match.
+        name: string, a key of `FILES`.
 
     Example:
     ```python

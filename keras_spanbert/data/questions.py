@@ -53,8 +53,7 @@ def read_questions(
                     )
                 continue
         rows.append((name, text, context, answer, golds))
-    if misplaced:
-        warn_left_out(misplaced, "question", "with an answer that is not at its position")
+    warn_left_out(misplaced, "question", "with an answer that is not at its position")
     return Examples(*map(list, zip(*check_not_empty(rows, paths, "questions"))))
 
 

@@ -134,13 +134,11 @@ def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
     """Writes answers for the official scorer, atomically.
 
     Args:
-        path: string.
-        examples: list of dicts from `read`.
+        path, examples: see `keras_spanbert.data.tacred.write_predictions`.
         predictions: list of strings of `RELATIONS`, one for each example.
 
     Raises:
-        ValueError: if the numbers of predictions and examples differ, or a
-            prediction is not one of `RELATIONS`.
+        ValueError: see there. Also if a prediction is not one of `RELATIONS`.
         OSError: if the file cannot be written.
 
     Example:

@@ -29,8 +29,8 @@ def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
     Args:
         paths: string or list of strings. Files with a JSON list of objects, or
             `.jsonl` or `.jsonlines` files with one object per line, plain or gzip.
-        needs_labels: bool. Whether each example must have a relation. Needed for
-            training and scoring. Defaults to `True`.
+        needs_labels: bool. Whether each example must have a relation. Defaults to
+            `True`.
         relations: list of strings. The allowed relations. Defaults to `None`, all.
 
     Returns:
