@@ -169,7 +169,7 @@ def _read_text(path, encoding_errors, within):
                     f"ignores the error. Received: {path}, {error.reason} at byte "
                     f"{offset - waiting + error.start}"
                 ) from None
-            if text.startswith("\ufeff") and offset == 0:
+            if text.startswith("\ufeff") and offset == waiting:
                 text = text[1:]  # A byte order mark.
             yield newlines.decode(text, final=not data)
             offset += len(data)
