@@ -91,7 +91,16 @@ class SpanBertCoreference(Pipe):
     @property
     def resolver(self):
         """The `SpanBertCoreferenceResolver`, which is loaded when it is first used."""
-        _check_process(self.name)
+        models = sys.modules.get("keras_spanbert.models.keras_model")
+        process = models and models.KerasModel.first_process
+        if process not in (None, os.getpid()):
+            raise ValueError(
+                f"{self.name} cannot run in a process that was forked after a model was loaded: "
+                "the process would wait forever. Call nlp.pipe with n_process=1, or with "
+                "n_process=2 or more before the first document, or call "
+                f'multiprocessing.set_start_method("spawn"). Received: process {os.getpid()}, '
+                f"forked from process {process}"
+            )
         if self._resolver is None:
             if not self.preset:
                 raise ValueError(
@@ -160,19 +169,6 @@ class SpanBertCoreference(Pipe):
             )
         sentences = [[token.text for token in s if not token.is_space] for s in doc.sents]
         return [sentence for sentence in sentences if sentence], tokens
-
-
-def _check_process(name):
-    """Raises a `ValueError` in a process that was forked after a model was created."""
-    models = sys.modules.get("keras_spanbert.models.keras_model")
-    process = models and models.KerasModel.first_process
-    if process not in (None, os.getpid()):
-        raise ValueError(
-            f"{name} cannot run in a process that was forked after a model was loaded: the process "
-            "would wait forever. Call nlp.pipe with n_process=1, or with n_process=2 or more "
-            'before the first document, or call multiprocessing.set_start_method("spawn"). '
-            f"Received: process {os.getpid()}, forked from process {process}"
-        )
 
 
 def _keys(doc):

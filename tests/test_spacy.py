@@ -1,13 +1,11 @@
 """The spaCy component."""
 
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 import stub_resolver
+from processes import ROOT, run_python
 
 import keras_spanbert as ks
 
@@ -58,11 +56,12 @@ def texts_of(doc):
 CLUSTERS = [["Ann", "her", "She"], ["Bob"], ["her book", "it"]]
 
 
-def test_clusters_are_spans_of_the_doc(nlp, asked):
+def test_clusters_are_spans_of_the_doc(nlp, preset, asked):
     doc = nlp(TEXT)
-    ((texts, genre),) = asked
     sentences = ["Ann sold her book .", "Bob did n't read it .", "She came ."]
-    assert genre is None and texts == [[sentence.split() for sentence in sentences]]
+    words = [sentence.split() for sentence in sentences]
+    pipeline(preset=preset, genre="nw")(TEXT)
+    assert asked == [([words], None), ([words], "nw")]
     assert texts_of(doc) == CLUSTERS
     assert list(doc.spans) == ["coref_clusters_1", "coref_clusters_2", "coref_clusters_3"]
     assert [span.text for span in doc.spans["coref_clusters_3"]] == ["her book", "it"]
@@ -77,23 +76,21 @@ def test_only_cluster_spans_are_replaced(nlp):
     assert set(doc.spans) == others | {f"coref_clusters_{n}" for n in (1, 2, 3)}
 
 
-def test_clusters_are_ordered_and_saved_with_documents(nlp):
+def test_clusters_are_in_the_order_of_their_numbers(nlp):
     doc = spacy.blank("en")(" ".join("abcdefghijkl"))
     for i in reversed(range(12)):
         doc.spans[f"coref_clusters_{i + 1}"] = [doc[i : i + 1]]
     assert texts_of(doc) == [[letter] for letter in "abcdefghijkl"]
-    data = spacy.tokens.DocBin(docs=[nlp(TEXT)]).to_bytes()
-    (doc,) = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("en").vocab)
-    assert texts_of(doc) == CLUSTERS
 
 
-def test_clusters_of_joined_documents_stay_apart(nlp):
+def test_clusters_of_joined_documents_stay_apart_and_are_saved(nlp):
     doc, other = nlp(TEXT), nlp("Ann. She.")
     joined = Doc.from_docs([doc, doc, nlp("x"), other])
     assert texts_of(joined) == [*CLUSTERS, *CLUSTERS, ["Ann", "She"]]
-    data = spacy.tokens.DocBin(docs=[joined]).to_bytes()
-    (again,) = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("en").vocab)
+    data = spacy.tokens.DocBin(docs=[joined, doc]).to_bytes()
+    again, single = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("en").vocab)
     assert texts_of(again) == texts_of(joined.copy()) == texts_of(joined)
+    assert texts_of(single) == CLUSTERS
 
 
 def test_mentions_stay_where_they_are_if_tokens_are_merged_or_split(nlp):
@@ -107,21 +104,30 @@ def test_mentions_stay_where_they_are_if_tokens_are_merged_or_split(nlp):
     assert texts_of(doc) == [["Ann sold", "her book", "She"], ["Bob"], ["her book", "it"]]
 
 
-def test_preset_that_does_not_exist_is_refused_at_once(preset, tmp_path, monkeypatch, asked):
-    with pytest.raises(ValueError, match="must be a folder .* Received: 'none', which is not in "):
-        pipeline(preset="none")
-    monkeypatch.chdir(pathlib.Path(preset).parent)
-    shutil.copytree("resolver", tmp_path / "copy")
+def test_saved_pipeline_contains_the_model(preset, tmp_path, monkeypatch, asked):
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(preset, "copy")
     nlp = pipeline(preset="copy")
     monkeypatch.chdir("/")
     assert texts_of(nlp(TEXT)) == CLUSTERS
     nlp.to_disk(tmp_path / "pipeline")
     shutil.rmtree(tmp_path / "copy")
+    folders, from_preset = [], ks.SpanBertCoreferenceResolver.from_preset
+
+    def spy(folder, **kwargs):
+        folders.append(folder)
+        return from_preset(folder, **kwargs)
+
+    monkeypatch.setattr(ks.SpanBertCoreferenceResolver, "from_preset", spy)
     monkeypatch.chdir(tmp_path)
-    nlp = spacy.load("pipeline")
+    loaded = spacy.load("pipeline")
     monkeypatch.chdir("/")
-    assert texts_of(nlp(TEXT)) == CLUSTERS
+    assert folders == []  # The first document loads the model.
+    assert texts_of(loaded(TEXT)) == CLUSTERS
+    assert folders == [str(tmp_path / "pipeline" / "spanbert_coreference" / "preset")]
+    resolvers = [p.get_pipe("spanbert_coreference").resolver for p in (nlp, loaded)]
+    for old, new in zip(*(resolver.get_weights() for resolver in resolvers), strict=True):
+        assert (old == new).all()
 
 
 def test_pipe_processes_documents_in_batches(nlp, asked):
@@ -141,33 +147,11 @@ def test_missing_sentences_error_names_the_sentencizer(preset, asked):
     assert [doc.text for doc in failed] == ["Ann left. She ran.", ""]
 
 
-def test_missing_preset_error_names_the_setting(asked):
+def test_missing_preset_errors_name_the_setting(asked):
     with pytest.raises(ValueError, match='config={"preset": "a/folder"}'):
         pipeline()(TEXT)
-
-
-def test_genre_is_passed_to_the_resolver(preset, asked):
-    pipeline(preset=preset, genre="nw")(TEXT)
-    assert asked[0][1] == "nw"
-
-
-def test_saved_pipeline_contains_the_model(nlp, preset, tmp_path, monkeypatch):
-    nlp.to_disk(tmp_path / "pipeline")
-    asked_of = []
-    from_preset = ks.SpanBertCoreferenceResolver.from_preset
-
-    def spy(folder, **kwargs):
-        asked_of.append(folder)
-        return from_preset(folder, **kwargs)
-
-    monkeypatch.setattr(ks.SpanBertCoreferenceResolver, "from_preset", spy)
-    loaded = spacy.load(tmp_path / "pipeline")
-    assert asked_of == []
-    assert texts_of(loaded(TEXT)) == CLUSTERS
-    assert asked_of == [str(tmp_path / "pipeline" / "spanbert_coreference" / "preset")]
-    resolvers = [p.get_pipe("spanbert_coreference").resolver for p in (nlp, loaded)]
-    for old, new in zip(*(resolver.get_weights() for resolver in resolvers), strict=True):
-        assert (old == new).all()
+    with pytest.raises(ValueError, match="must be a folder .* Received: 'none', which is not in "):
+        pipeline(preset="none")
 
 
 @pytest.mark.long
@@ -176,10 +160,9 @@ def test_quantized_presets_are_saved_and_can_be_converted(preset, tmp_path):
     resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)
     resolver.quantize("int8")
     resolver.save_to_preset(tmp_path / "int8")
-    nlp = pipeline(preset=str(tmp_path / "int8"))
-    nlp.to_disk(tmp_path / "pipeline")
-    nlp = spacy.load(tmp_path / "pipeline")
-    nlp.to_disk(tmp_path / "pipeline")  # Into the folder that it came from.
+    pipeline(preset=str(tmp_path / "int8")).to_disk(tmp_path / "pipeline")
+    # Into the folder that it came from.
+    spacy.load(tmp_path / "pipeline").to_disk(tmp_path / "pipeline")
     component = spacy.load(tmp_path / "pipeline").get_pipe("spanbert_coreference")
     assert component.resolver.resolve("Ann left.") == resolver.resolve("Ann left.")
     assert any(layer.quantization_mode for layer in component.resolver.backbone.layers)
@@ -202,9 +185,7 @@ def test_forked_processes_refuse_a_model_of_their_parent(nlp):
 @pytest.mark.every_backend
 def test_processes_load_the_model_before_the_first_document_or_if_they_are_spawned(preset):
     script = f"""
-import multiprocessing, spacy
-import keras_spanbert_spacy
-
+import multiprocessing, spacy, keras_spanbert_spacy
 if __name__ == "__main__":
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
@@ -218,13 +199,7 @@ if __name__ == "__main__":
 """
     path = pathlib.Path(preset).parent / "script.py"
     path.write_text(script)
-    root = str(pathlib.Path(__file__).parent.parent)
-    subprocess.run(
-        [sys.executable, "-W", "ignore", path],
-        check=True,
-        timeout=400,
-        env={**os.environ, "PYTHONPATH": root},
-    )
+    run_python("-W", "ignore", path, PYTHONPATH=str(ROOT))
 
 
 def test_failed_saving_keeps_the_old_model(nlp, tmp_path, monkeypatch):

@@ -37,13 +37,6 @@ def examples(count, seed=0, choices=None):
     return rows
 
 
-def train(**kwargs):
-    model = build(**kwargs)
-    model.compile(ks.AdamW(5e-3))
-    model.fit(examples(320), epochs=2, batch_size=32, verbose=0)
-    return model
-
-
 def choices():
     rows = examples(10, seed=1)
     labels = [row["label"] for row in rows]

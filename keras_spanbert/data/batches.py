@@ -22,8 +22,8 @@ _MIN_LENGTH = 8
 def round_up(size: int, per_octave: int = 4) -> int:
     """Rounds a size up, so that only a few different sizes occur.
 
-    `per_octave`, a power of 2, is the number of sizes between consecutive powers of 2. With 4, the
-    sizes are 1 to 8, 10, 12, 14, 16, 20, ...
+    `per_octave`, a power of 2, is the number of sizes per power of 2. With 4, they are 1 to 8, 10,
+    12, 14, 16, 20, ...
     """
     if size <= 2 * per_octave:
         return max(size, 1)
@@ -55,8 +55,8 @@ def trim(batch: tuple, length: int) -> tuple:
 class Batches(keras.utils.PyDataset):
     """Endless batches of rows, each computed from the seed and the step.
 
-    `dataset` returns the batches as a `tf.data.Dataset` that starts at any step, to resume a
-    run or to share batches between processes. `fit`, `evaluate` and `predict` take the object
+    `dataset` returns them as a `tf.data.Dataset` that starts at any step, to resume a run or
+    to share batches between processes. `fit`, `evaluate` and `predict` take the object
     itself too, without TensorFlow.
 
     Args:
@@ -70,14 +70,12 @@ class Batches(keras.utils.PyDataset):
             batch can contain rows of two epochs.
         shuffle: bool. Whether each epoch has a new random order. Defaults to
             `True`.
-        by_length: bool. Whether to batch rows of similar length, and to cut the
-            batches as with `cut`. This is faster, but batches are less random. Defaults to
-            `False`.
-        pad: bool. Whether to fill the last batch of a whole epoch with rows that do not
-            count. Their weight is 0, and if `x` has `token_ids`, it also has `row_mask`
-            `[B]`, 0 for these rows, which the losses of the tasks leave out. Otherwise
-            the last batch has fewer rows, and `batch_size` may be larger than the number
-            of rows. Defaults to `True`.
+        by_length: bool. Whether to batch rows of similar length, and to cut the batches
+            as with `cut`. This is faster, but less random. Defaults to `False`.
+        pad: bool. Whether to fill the last batch of a whole epoch with rows of weight 0.
+            If `x` has `token_ids`, it then has `row_mask` `[B]`, 0 for these rows, which
+            the losses of the tasks leave out. Otherwise the last batch has fewer rows, and
+            `batch_size` may be larger than the number of rows. Defaults to `True`.
         cut: bool. Whether to cut each batch to the smallest of a few lengths that holds its
             longest row. `x` is then a dict of a model's arrays, `[N, L]` or with more axes
             between N and L. Labels are `[N]` or `[N, C]` with weights `[N]`, or both are
@@ -343,11 +341,9 @@ def predict_by_length(model, inputs: dict, batch_size: int) -> Iterator[tuple]:
     order = np.argsort(sizes, kind="stable")
     for rows in _split(order, batch_size):
         length = trim_length(sizes[rows[-1]], longest, per_octave=4)
-        missing = batch_size - len(rows)
-        chosen = rows
-        if missing and len(order) > batch_size:  # Fills the last batch, to avoid a new shape.
-            chosen = np.concatenate([rows, np.repeat(rows[-1:], missing)])
+        # The last batch is filled, to avoid a new shape.
+        chosen = np.resize(rows, min(batch_size, len(order)))
         (batch,) = trim(({name: array[chosen] for name, array in inputs.items()},), length)
         outputs = model.predict_on_batch(batch)
-        first = slice(0, len(rows))
-        yield rows, keras.tree.map_structure(lambda x, part=first: np.asarray(x)[part], outputs)
+        size = len(rows)
+        yield rows, keras.tree.map_structure(lambda x, n=size: np.asarray(x)[:n], outputs)

@@ -1,12 +1,14 @@
 """Prepares corpora on Apache Beam: Flink, Spark, Dataflow, or this machine."""
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 
 import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from keras_spanbert import files, stores
+from keras_spanbert.data.prepared import tokenizer_settings, write_shard
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 # Beam finds this runner only by its class.
@@ -15,7 +17,7 @@ _CLASSES = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
 _PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
 
 
-def job_runner(name: str, options: Sequence[str], write_shard: Callable) -> Callable:
+def job_runner(name: str, options: Sequence[str]) -> Callable:
     """Returns the function that `prepare` uses to run its jobs: `write_shard` for each."""
     try:
         runner = apache_beam.runners.create_runner(_CLASSES.get(name, name))
@@ -29,19 +31,13 @@ def job_runner(name: str, options: Sequence[str], write_shard: Callable) -> Call
         options.append(f"{_PARTITIONS[0]}=1")
 
     def run(corpus, jobs, tokenizer):
-        settings = (
-            tuple(tokenizer.get_vocabulary()),
-            tokenizer.lowercase,
-            tuple(tokenizer.added_tokens.items()),
-            tokenizer.special_tokens_in_strings,
-        )
-        writer = _WriteShard(corpus, settings, write_shard)
+        settings = json.dumps(tokenizer_settings(tokenizer))
         with apache_beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
             _ = (
                 pipeline
                 | "Shards" >> apache_beam.Create(jobs)
                 | "Over the workers" >> apache_beam.Reshuffle()
-                | "Tokenize, cut and write" >> apache_beam.ParDo(writer)
+                | "Tokenize, cut and write" >> apache_beam.Map(_run_job, corpus, settings)
             )
         if name == "DaskRunner":  # Beam leaves its client open.
             pipeline.result.client.close()
@@ -55,31 +51,16 @@ def job_runner(name: str, options: Sequence[str], write_shard: Callable) -> Call
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(vocabulary, lowercase, added_tokens, special_tokens_in_strings):
+def _tokenizer(settings):
     """Returns one tokenizer per process, because TensorFlow keeps the traces of each one."""
-    return SpanBertTokenizer(
-        vocabulary,
-        lowercase=lowercase,
-        added_tokens=dict(added_tokens),
-        special_tokens_in_strings=special_tokens_in_strings,
-    )
+    return SpanBertTokenizer(**json.loads(settings))
 
 
-class _WriteShard(apache_beam.DoFn):
-    def __init__(self, corpus, settings, write_shard):
-        self.corpus = corpus
-        self.settings = settings
-        self.write_shard = write_shard
-
-    def setup(self):
-        self.tokenizer = _tokenizer(*self.settings)
-
-    def process(self, job):
-        if stores.kind(_result_path(job["path"])):
-            return  # Already written by a worker that was lost before it reported.
-        split, shard, counts = self.write_shard(self.corpus, job, self.tokenizer)
-        found = {"found": [split, shard, counts.tolist()]}
-        files.write_json(_result_path(job["path"]), found, indent=None)
+def _run_job(job, corpus, settings):
+    result = _result_path(job["path"])
+    if not stores.kind(result):  # A worker may have written it and then been lost.
+        split, shard, counts = write_shard(corpus, job, _tokenizer(settings))
+        files.write_json(result, {"found": [split, shard, counts.tolist()]}, indent=None)
 
 
 def _result_path(path):

@@ -69,10 +69,20 @@ class BlockBuilder:
             lengths += continues
         values = np.concatenate([self._rest, values])
         lengths[0] += len(self._rest)
-        blocks, self._rest = cut_into_blocks(
-            values, lengths, ends, self.sequence_length - 2, self.min_tokens
-        )
-        return add_special_tokens(blocks, self.tokenizer)
+        blocks, start, size = [], 0, self.sequence_length - 2
+        for stop, must_end in zip(np.cumsum(lengths).tolist(), ends):
+            # Until a document ends, only full blocks are cut.
+            while stop - start >= size or (must_end and stop > start):
+                blocks.append(values[start : min(start + size, stop)])
+                start += len(blocks[-1])
+        self._rest = values[start:]
+        blocks = [block for block in blocks if len(block) >= min(self.min_tokens, size)]
+        packed = np.full((len(blocks), size + 2), self.tokenizer.pad_token_id, np.int32)
+        packed[:, 0] = self.tokenizer.cls_token_id
+        for row, block in zip(packed, blocks):
+            row[1 : 1 + len(block)] = block
+            row[1 + len(block)] = self.tokenizer.sep_token_id
+        return packed
 
 
 def remove_span_marks(blocks):
@@ -83,44 +93,6 @@ def remove_span_marks(blocks):
 def extract_span_marks(blocks, kind: str):
     """Returns only the marks of one kind, in the form that `SpanMasking` takes."""
     return blocks // 2 ** (_ID_BITS + 2 * SPAN_KINDS.index(kind)) % 4
-
-
-def cut_into_blocks(
-    values: np.ndarray, lengths: np.ndarray, ends, block_length: int, min_tokens: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns blocks `[blocks, block_length]`, padded with -1, and the rest of the last document.
-
-    `values` are the tokens of all pieces. `lengths` and `ends` `[pieces]` are the number of tokens
-    of each piece, and whether a block must end after it.
-    """
-    stops = np.cumsum(lengths)
-    stops = stops[np.asarray(ends) | (np.arange(len(ends)) == len(ends) - 1)]
-    starts = np.concatenate([[0], stops[:-1]])
-    counts = -(-(stops - starts) // block_length)
-    first = np.repeat(np.cumsum(counts) - counts, counts)
-    begin = np.repeat(starts, counts) + (np.arange(counts.sum()) - first) * block_length
-    size = np.minimum(np.repeat(stops, counts) - begin, block_length)
-    keep = size >= min(min_tokens, block_length)
-    rest = values[:0]
-    if not ends[-1]:
-        in_last = begin >= starts[-1]
-        waits = in_last & (size < block_length)
-        rest = values[begin[waits][0] :] if waits.any() else rest
-        keep &= ~waits
-    begin, size = begin[keep], size[keep]
-    column = np.arange(block_length)
-    index = np.minimum(begin[:, None] + column, max(len(values) - 1, 0))
-    blocks = values[index] if len(begin) else np.zeros((0, block_length), np.int32)
-    return np.where(column < size[:, None], blocks, -1), rest
-
-
-def add_special_tokens(blocks, tokenizer) -> np.ndarray:
-    """Adds `[CLS]`, `[SEP]` and padding to blocks that are padded with -1."""
-    packed = np.full((len(blocks), blocks.shape[1] + 2), tokenizer.pad_token_id, np.int32)
-    packed[:, 0] = tokenizer.cls_token_id
-    packed[:, 1:-1][blocks >= 0] = blocks[blocks >= 0]
-    packed[np.arange(len(blocks)), 1 + (blocks >= 0).sum(axis=1)] = tokenizer.sep_token_id
-    return packed
 
 
 # === Linguistic spans ===

@@ -44,9 +44,8 @@ def read(paths) -> list[dict]:
 
     - `doc_key`: string. The document's id, followed by `_` and the number of its
       part if a CoNLL file has parts. Its first two letters may name the genre.
-    - `sentences`: list of lists of strings. The strings are words, and a list is
-      a sentence. In the released scripts' `.jsonlines` the strings are subtokens,
-      and a list is a segment.
+    - `sentences`: list of lists of strings: the words of each sentence, or, in the
+      released scripts' `.jsonlines`, the subtokens of each segment.
     - `speakers`: parallel to `sentences`, `"-"` for none. In files of words it may be
       a list of strings, one per sentence.
     - `clusters`: list of clusters, each a list of mentions `[start, end]`. These
@@ -65,17 +64,16 @@ def read(paths) -> list[dict]:
       (`cased_words`; `span_clusters`, or `clusters` before its conversion to
       heads). Ends of mentions that are excluded in the file are included here.
       fastcoref's JSON is refused, because it has no sentences of words.
-    - CoNLL-2012, as in OntoNotes and LitBank: columns separated by spaces or tabs.
-      The last that is not empty has the coreference, with `-` or `_` for no
-      mention. A cell is read as by the official
-      scorer v8.01: first mentions of one word such as `(1)`, then all brackets that
-      open, then all that close. A bracket closes the last open mention of its
-      cluster. So `1)|(1` is a mention of one word, and does not end an earlier
-      mention. There are at least 12 columns.
+    - CoNLL-2012, as in OntoNotes and LitBank: at least 12 columns separated by
+      spaces or tabs. The last that is not empty has the coreference, with `-` or
+      `_` for no mention. A cell is read as by the official scorer v8.01: first
+      mentions of one word such as `(1)`, then all brackets that open, then all that
+      close, each the last open mention of its cluster. So `1)|(1` is a mention of
+      one word.
     - CorefUD 1.0 and later, and GUM: CoNLL-U with `# global.Entity`. `# newdoc`
-      starts a document. Multiword tokens and empty nodes are not words. The reader
-      leaves out mentions that consist only of empty nodes, and mentions that are not
-      contiguous, and logs their number. Bridging and split antecedents are ignored.
+      starts a document. Multiword tokens and empty nodes are not words. Mentions
+      of empty nodes only or in several parts are left out, and their number is
+      logged. Bridging and split antecedents are ignored.
 
     Args:
         paths: string or list of strings. Files with JSON lines end in `.jsonlines`
@@ -86,9 +84,8 @@ def read(paths) -> list[dict]:
         List of documents.
 
     Raises:
-        ValueError: if a file's name has another ending, the file is not UTF-8 or
-            is malformed or of another format (the message has path, line and
-            rule), or there are no documents.
+        ValueError: if a file has another ending, is not UTF-8 or malformed (the
+            message has path, line and rule), or there are no documents.
 
     Example:
     ```python
@@ -134,8 +131,7 @@ def write_jsonlines(path: str | os.PathLike, documents, predicted_clusters=None)
         path: string.
         documents: list of dicts from `keras_spanbert.data.coreference.read`.
         predicted_clusters: list of clusters for each document, as lists of
-            `[start, end]`. They are written as `predicted_clusters`, as in the
-            released code. Defaults to `None`: write only the documents.
+            `[start, end]`, to write as `predicted_clusters`. Defaults to `None`.
 
     Raises:
         ValueError: if a document is malformed, or a mention is not in its document.

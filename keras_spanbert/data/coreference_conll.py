@@ -25,90 +25,104 @@ _MARK_RULE = (
     "a line that starts with # must be `#begin document (id); part 000` between documents, or "
     "`#end document` at the end of one"
 )
-_BRACKET = r"(?:\(\d+\)?|\d+\))"
-_BRACKETS = re.compile(rf"{_BRACKET}(?:\|{_BRACKET})*")
-
+_BRACKET = re.compile(r"\(\d+\)?|\d+\)")
 _CELL = re.compile(r"[^ \t\r\n](?:[^\t\r\n]*[^ \t\r\n])?")
+
+
+class _Document:
+    """A document that is being read. `keys` are those that not all formats have."""
+
+    def __init__(self, name, **keys):
+        self.keys = {"doc_key": name, **keys}
+        self.sentences, self.speakers = [], []
+        self.clusters = {}
+        self.size = 0  # Number of words.
+        self.is_in_sentence = False
+        self.is_open = []  # (cluster, first word, place) of each open mention.
+
+    def add_word(self, word, speaker="-"):
+        if not self.is_in_sentence:
+            self.sentences.append([])
+            self.speakers.append([])
+            self.is_in_sentence = True
+        self.sentences[-1].append(word)
+        self.speakers[-1].append(speaker)
+        self.size += 1
+
+    def close(self, cluster, bracket, place):
+        """Closes the last open mention of a cluster. Returns its first word and its place."""
+        numbers = [i for i, (name, *_) in enumerate(self.is_open) if name == cluster]
+        check(numbers, place, "a mention must open before it closes", bracket)
+        return self.is_open.pop(numbers[-1])[1:]
+
+    def check_closed(self, place, part):
+        if self.is_open:
+            cluster, _, begin = self.is_open[-1]
+            raise ValueError(
+                f"{place}: a mention must close before its {part} ends. Received: "
+                f"'({cluster}', opened at {begin}"
+            )
+
+    def to_dict(self):
+        return {
+            **self.keys,
+            "sentences": self.sentences,
+            "speakers": self.speakers,
+            "clusters": [sorted(mentions) for mentions in self.clusters.values()],
+        }
 
 
 def read_conll(path: str | os.PathLike) -> list[dict]:
     """Reads a file with CoNLL-2012's columns: see `keras_spanbert.data.coreference.read`."""
-    documents = []
-    lines = read_lines(path)
-    for place, line in lines:
-        begin = BEGIN.fullmatch(line)
-        if begin:
-            documents.append(_read_document(*begin.groups(), place, lines))
-            continue
-        check(not line.startswith("#"), place, _MARK_RULE, line)
-        rule = "words must be between `#begin document (id); part 000` and `#end document`"
-        check(not line.strip(" \t"), place, rule, line)
+    documents, document = [], None
+    for place, line in read_lines(path):
+        if document is None and (begin := BEGIN.fullmatch(line)):
+            name, part = begin.groups()
+            document = _Document(name if part is None else f"{name}_{int(part)}", part=part)
+            start = place
+        elif document is not None and _END.fullmatch(line):
+            document.check_closed(place, "document")
+            documents.append(document.to_dict())
+            document = None
+        else:
+            check(not line.startswith("#"), place, _MARK_RULE, line)
+            is_blank = not line.strip(" \t")
+            rule = "words must be between `#begin document (id); part 000` and `#end document`"
+            check(document is not None or is_blank, place, rule, line)
+            if not is_blank:
+                _add_conll_word(document, line, place)
+            elif document is not None:
+                document.is_in_sentence = False
+    if document is not None:
+        raise ValueError(
+            f"{place}: a document must end with `#end document`. Received: the end of the file "
+            f"in the document that starts at {start}"
+        )
     return documents
 
 
-def _read_document(name, part, begin, lines):
-    """Returns the document that begins at the place `begin`, from an iterator of lines."""
-    sentences, speakers, clusters, size = [], [], {}, 0
-    is_open = collections.defaultdict(list)  # (word, place) of each open mention's start.
-    place, is_in_sentence = begin, False
-    for place, line in lines:
-        if _END.fullmatch(line):
-            break
-        text = line.strip(" \t")
-        if not text:
-            is_in_sentence = False
-            continue
-        check(not line.startswith("#"), place, _MARK_RULE, line)
-        # As in the official scorer, tabs and blanks at the end of a line are ignored.
-        cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
-        rule = f"a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, in tabs or spaces"
-        check(len(cells) >= _MIN_COLUMNS, place, rule, line, f"{len(cells)}, ")
-        word, speaker, mentions = (cells[i].strip(" ") for i in (_WORD, _SPEAKER, -1))
-        check(word, place, "a word must not be empty", line)
-        if not is_in_sentence:
-            sentences.append([])
-            speakers.append([])
-            is_in_sentence = True
-        sentences[-1].append(word)
-        speakers[-1].append("-" if speaker in _NONE else speaker)
-        if mentions not in _NONE:
-            _add_mentions(mentions, size, place, clusters, is_open)
-        size += 1
-    else:
-        raise ValueError(
-            f"{place}: a document must end with `#end document`. Received: the end of the file "
-            f"in the document that starts at {begin}"
-        )
-    for cluster, starts in is_open.items():
-        if starts:
-            raise ValueError(
-                f"{place}: mentions must close before the document ends. Received: "
-                f"'({cluster}' at {starts[-1][1]}, without `{cluster})`"
-            )
-    return {
-        "doc_key": name if part is None else f"{name}_{int(part)}",
-        "part": part,
-        "sentences": sentences,
-        "speakers": speakers,
-        "clusters": [sorted(mentions) for mentions in clusters.values()],
-    }
-
-
-def _add_mentions(cell, word, place, clusters, is_open):
-    """Adds the mentions that end at a word to their clusters, and opens those that start there."""
+def _add_conll_word(document, line, place):
+    """Adds a line with a word, and opens and closes its mentions."""
+    # As in the official scorer, tabs and blanks at the end of a line are ignored.
+    text = line.strip(" \t")
+    cells = line.rstrip(" \t").split("\t") if "\t" in text else re.split(" +", text)
+    rule = f"a line must have CoNLL-2012's columns, at least {_MIN_COLUMNS}, in tabs or spaces"
+    check(len(cells) >= _MIN_COLUMNS, place, rule, line, f"{len(cells)}, ")
+    word, speaker, mentions = (cells[i].strip(" ") for i in (_WORD, _SPEAKER, -1))
+    check(word, place, "a word must not be empty", line)
+    brackets = [] if mentions in _NONE else mentions.split("|")
     rule = "the last column must be `-`, or brackets such as `(1`, `1)` or `(1)`, separated by |"
-    check(_BRACKETS.fullmatch(cell), place, rule, cell)
+    check(all(map(_BRACKET.fullmatch, brackets)), place, rule, mentions)
     # The official scorer reads first `(1)`, then `(1`, then `1)`.
-    for bracket in sorted(cell.split("|"), key=lambda b: (b[0] + b[-1] != "()", b[0] != "(")):
+    for bracket in sorted(brackets, key=lambda b: (b[0] + b[-1] != "()", b[0] != "(")):
         cluster = bracket.strip("()")
+        found = document.clusters.setdefault(cluster, [])
         if bracket.startswith("("):
-            clusters.setdefault(cluster, [])
-            is_open[cluster].append((word, place))
+            document.is_open.append((cluster, document.size, place))
         if bracket.endswith(")"):
-            check(is_open[cluster], place, "a mention must open before it closes", bracket)
-            # Closes the last open mention, because mentions of a cluster may be nested.
-            start, _ = is_open[cluster].pop()
-            clusters[cluster].append([start, word])
+            first, _ = document.close(cluster, bracket, place)
+            found.append([first, document.size])
+    document.add_word(word, "-" if speaker in _NONE else speaker)
 
 
 def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> None:
@@ -176,15 +190,13 @@ def _document_text(document, place):
     check(not name.startswith("#"), place, rule, name)
     column = _coreference_column(document["clusters"], size, f"{place}, {document['doc_key']!r}")
     lines = [f"#begin document ({name});" + ("" if part is None else f" part {part}")]
-    at = 0
     for s, sentence in enumerate(document["sentences"]):
         for number, word in enumerate(sentence):
             speaker = (document["speakers"][s][number] if "speakers" in document else "") or "-"
             for cell in [word, speaker]:
                 _check_cell(cell, place)
             cells = [name, str(int(part or 0)), str(number), word, *"_____", speaker, "_", "_"]
-            lines.append("\t".join([*cells, column[at]]))
-            at += 1
+            lines.append("\t".join([*cells, next(column)]))
         lines.append("")
     return "\n".join([*lines, "#end document", ""])
 
@@ -197,7 +209,7 @@ def _check_cell(cell, place):
 
 
 def _coreference_column(clusters, size, place):
-    """Returns the cells of the last column: closing brackets, single words, opening brackets."""
+    """Yields the cells of the last column: closing brackets, single words, opening brackets."""
     brackets = [[] for _ in range(size)]  # (kind, order, bracket) at each word.
     for c, mentions in enumerate(clusters):
         for start, end, other_start, other_end in _split_nested(mentions)[1]:
@@ -214,8 +226,9 @@ def _coreference_column(clusters, size, place):
                 # The mention that started last closes first, and the longest opens first.
                 brackets[start].append((2, -end, f"({c}"))
                 brackets[end].append((0, -start, f"{c})"))
-    ordered = (sorted(some, key=lambda item: item[:2]) for some in brackets)
-    return ["|".join(bracket for *_, bracket in some) or "-" for some in ordered]
+    for some in brackets:
+        ordered = sorted(some, key=lambda item: item[:2])
+        yield "|".join(bracket for *_, bracket in ordered) or "-"
 
 
 def _split_nested(mentions):
@@ -282,28 +295,25 @@ def is_conllu(line: str) -> bool:
 
 def read_conllu(path: str | os.PathLike) -> list[dict]:
     """Reads a file of CorefUD: see `keras_spanbert.data.coreference.read`."""
-    documents, attributes = [], None
+    documents, attributes, place = [], None, path
     left_out = collections.defaultdict(list)  # The places of mentions, by reason.
-    document = None
-    place = path
+    stem = os.path.basename(os.fspath(path)).partition(".")[0]
     for place, line in read_lines(path):
         if found := _ATTRIBUTES.fullmatch(line):
             attributes = found[1].split("-")
         elif found := _NEW_DOCUMENT.fullmatch(line):
-            document = _Document(found[1] or f"{_stem(path)}_{len(documents)}", left_out)
-            documents.append(document)
+            documents.append(_Document(found[1] or f"{stem}_{len(documents)}"))
         elif line.startswith("#"):
             continue
-        elif not line.strip(" \t"):
-            if document is not None:
-                document.end_sentence(place)
-        else:
-            if document is None:  # A file without `# newdoc` has one document.
-                document = _Document(_stem(path), left_out)
-                documents.append(document)
-            document.add(line, place, attributes)
+        elif line.strip(" \t"):
+            if not documents:  # A file without `# newdoc` has one document.
+                documents.append(_Document(stem))
+            _add_conllu_line(documents[-1], line, place, attributes, left_out)
+        elif documents:
+            documents[-1].is_in_sentence = False
+            documents[-1].check_closed(place, "sentence")
     for document in documents:
-        document.end_sentence(place)
+        document.check_closed(place, "sentence")
     if attributes is None:
         raise ValueError(
             f"{path}: CoNLL-U must be CorefUD's, 1.0 or later, with a line `# global.Entity = "
@@ -311,80 +321,41 @@ def read_conllu(path: str | os.PathLike) -> list[dict]:
         )
     for reason, places in left_out.items():
         warn_left_out([f"at {place}" for place in places], "mention", reason)
-    return [
-        {
-            "doc_key": document.name,
-            "sentences": document.sentences,
-            "speakers": [["-"] * len(sentence) for sentence in document.sentences],
-            "clusters": [sorted(mentions) for mentions in document.clusters.values()],
-        }
-        for document in documents
-    ]
+    return [document.to_dict() for document in documents]
 
 
-def _stem(path):
-    return os.path.basename(os.fspath(path)).partition(".")[0]
-
-
-class _Document:
-    def __init__(self, name, left_out):
-        self.name = name
-        self.left_out = left_out
-        self.sentences = []
-        self.clusters = {}
-        self.size = 0  # Number of words.
-        self.is_in_sentence = False
-        self.is_open = []  # (cluster, first word, place) of each open mention's start.
-
-    def add(self, line, place, attributes):
-        """Adds a line with a word, a multiword token or an empty node."""
-        cells = line.split("\t")
-        number = _NUMBER.fullmatch(cells[0])
-        rule = f"a line must have the {_COLUMNS} columns of CoNLL-U, separated by tabs"
-        check(len(cells) == _COLUMNS and number and cells[_FORM], place, rule, line)
-        if not self.is_in_sentence:
-            self.sentences.append([])
-            self.is_in_sentence = True
-        if number["word"]:
-            self.sentences[-1].append(cells[_FORM])
-            self.size += 1
-        found = [value for value in cells[_MISC].split("|") if value.startswith("Entity=")]
-        if found:
-            rule = "`# global.Entity` must name eid, the cluster, before the first `Entity`"
-            index = next((i for i, n in enumerate(attributes or ()) if n in _CLUSTER), None)
-            check(index is not None, place, rule, attributes)
-            # A word that follows is the first of a mention that starts at an empty node.
-            first = self.size - 1 if number["word"] else self.size
-            self._add_mentions(found[0].removeprefix("Entity="), first, index, place)
-
-    def _add_mentions(self, cell, first, index, place):
-        rule = "`Entity` must be brackets, such as `(e1-person`, `e1)` or `(e1-person)`"
-        check(_ENTITIES.fullmatch(cell), place, rule, cell)
-        for bracket in _ENTITY.findall(cell):
-            cluster = bracket.strip("()")
-            if bracket.startswith("("):
-                values = cluster.split("-")
-                check(index < len(values), place, "a mention must name its cluster", bracket)
-                cluster = values[index]
-                self.is_open.append((cluster, first, place))
-            if not bracket.endswith(")"):
-                continue
-            numbers = [i for i, (name, *_) in enumerate(self.is_open) if name == cluster]
-            check(numbers, place, "a mention must open before it closes", bracket)
-            _, start, begin = self.is_open.pop(numbers[-1])
-            if part := _PART.fullmatch(cluster):
-                if part[1] == "1":
-                    self.left_out["in several parts"].append(begin)
-            elif start >= self.size:
-                self.left_out["of empty nodes only"].append(begin)
-            else:
-                self.clusters.setdefault(cluster, []).append([start, self.size - 1])
-
-    def end_sentence(self, place):
-        self.is_in_sentence = False
-        if self.is_open:
-            cluster, _, begin = self.is_open[-1]
-            raise ValueError(
-                f"{place}: a mention must close before its sentence ends. Received: "
-                f"'({cluster}', opened at {begin}"
-            )
+def _add_conllu_line(document, line, place, attributes, left_out):
+    """Adds a line with a word, a multiword token or an empty node."""
+    cells = line.split("\t")
+    number = _NUMBER.fullmatch(cells[0])
+    rule = f"a line must have the {_COLUMNS} columns of CoNLL-U, separated by tabs"
+    check(len(cells) == _COLUMNS and number and cells[_FORM], place, rule, line)
+    first = document.size  # A mention that starts at an empty node starts at the next word.
+    if number["word"]:
+        document.add_word(cells[_FORM])
+    found = [value for value in cells[_MISC].split("|") if value.startswith("Entity=")]
+    if not found:
+        return
+    rule = "`# global.Entity` must name eid, the cluster, before the first `Entity`"
+    index = next((i for i, name in enumerate(attributes or ()) if name in _CLUSTER), None)
+    check(index is not None, place, rule, attributes)
+    cell = found[0].removeprefix("Entity=")
+    rule = "`Entity` must be brackets, such as `(e1-person`, `e1)` or `(e1-person)`"
+    check(_ENTITIES.fullmatch(cell), place, rule, cell)
+    for bracket in _ENTITY.findall(cell):
+        cluster = bracket.strip("()")
+        if bracket.startswith("("):
+            values = cluster.split("-")
+            check(index < len(values), place, "a mention must name its cluster", bracket)
+            cluster = values[index]
+            document.is_open.append((cluster, first, place))
+        if not bracket.endswith(")"):
+            continue
+        start, begin = document.close(cluster, bracket, place)
+        if part := _PART.fullmatch(cluster):
+            if part[1] == "1":
+                left_out["in several parts"].append(begin)
+        elif start >= document.size:
+            left_out["of empty nodes only"].append(begin)
+        else:
+            document.clusters.setdefault(cluster, []).append([start, document.size - 1])

@@ -20,9 +20,9 @@ def check_document(document: dict, place: str = "document") -> int:
         int. The number of its tokens.
 
     Raises:
-        ValueError: if `doc_key` or `sentences` is missing, a value has the wrong
-            type, `speakers`, `sentence_map` or `subtoken_map` differs from the
-            text in length, or a mention is not in the text.
+        ValueError: if a key is missing or its value malformed, `speakers`,
+            `sentence_map` or `subtoken_map` differs from the text in length, or a
+            mention is not in the text.
 
     Example:
     ```python
@@ -36,12 +36,9 @@ def check_document(document: dict, place: str = "document") -> int:
     wanted = _lengths(document, "sentences", place)
     lengths = _lengths(document, "speakers", place) if "speakers" in document else wanted
     pairs = itertools.zip_longest(lengths, wanted, fillvalue="no list")
+    rule = "`speakers` must be as long as `sentences`, list by list"
     for i, (length, other) in enumerate(pairs):
-        if length != other:
-            raise ValueError(
-                f"{place}: `speakers` must be as long as `sentences`, list by list. Received: "
-                f"speakers[{i}] of {length} for {other}"
-            )
+        check(length == other, place, rule, other, f"speakers[{i}] of {length} for ")
     size = sum(wanted)
     for name in ["sentence_map", "subtoken_map"]:
         if name in document:
@@ -133,8 +130,8 @@ def clusters_in_words(document: dict, clusters=None) -> list:
     """Converts clusters of a document in subtokens to spans of words.
 
     A word belongs to a mention if one of its subtokens does, so two mentions may
-    become equal. The mention is then listed twice, which
-    `keras_spanbert.metrics.coreference` and the official scorer handle.
+    become equal. They are listed twice, which `keras_spanbert.metrics.coreference` and
+    the official scorer handle.
 
     Args:
         document: dict with `subtoken_map`.

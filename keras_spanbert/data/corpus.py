@@ -37,8 +37,8 @@ from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
 _BLOCKS_VERSION = 3
-# Number of characters that are passed to the trainer of vocabularies at once.
-_TRAIN_CHARACTERS = 1 << 16
+# Number of times that a word is in a text for the trainer of vocabularies.
+_TIMES_AT_ONCE = 1 << 12
 
 
 class FileRange(NamedTuple):
@@ -46,7 +46,7 @@ class FileRange(NamedTuple):
 
     file: int  # The number of the file.
     first_document: int  # The number of the first document.
-    within: ByteRange  # A part of the file, or the whole file.
+    within: ByteRange
 
 
 class Corpus(BlockDatasets):
@@ -61,16 +61,14 @@ class Corpus(BlockDatasets):
             with its linguistic spans: see `text_files.read_document_lines`.
         document_boundary: "file", "blank_line" or "line". The end of a document.
             Defaults to `"file"`.
-        held_out: float in [0, 1). Share of documents to hold out, at most a half.
-            Every n-th document is held out, with files sorted by name. The
-            choice does not depend on a seed. Defaults to `0.0`.
+        held_out: float in [0, 1). Share of documents to hold out, at most a half:
+            every n-th, with files sorted by name. Defaults to `0.0`.
         encoding_errors: "strict", or "replace" to continue after bytes that are
             not UTF-8. Defaults to `"strict"`.
         cross_documents: bool. Whether blocks continue from one document to the
-            next of the same file and split, with a `[SEP]` between them, like
-            RoBERTa's "full sentences". They never continue from one range of a
-            file to the next. Defaults to `False`: a block is a part of one
-            document (Joshi et al. 2020, section 4.2: "single contiguous segments").
+            next of the same split and range, with a `[SEP]` between them, like
+            RoBERTa's "full sentences". Defaults to `False`: a block is a part of
+            one document (Joshi et al. 2020, section 4.2).
         count_words: bool. Whether to count words in the same pass, so that
             `train_vocabulary` need not read the files again. Defaults to `False`.
 
@@ -133,12 +131,12 @@ class Corpus(BlockDatasets):
                 for text, ends_document in self._read(path, within):
                     if count_words and not self._is_held_out(self.num_documents):
                         _add_words(self._words, text)
-                    for kind, places in self.lacks_spans.items():
-                        if kind not in getattr(text, "spans", ()):
-                            if not places or not places[-1].startswith(path):
-                                places.append(getattr(text, "place", path))
-                    self.num_documents += ends_document
                     spans = getattr(text, "spans", {})
+                    for kind, places in self.lacks_spans.items():
+                        is_listed = places and places[-1].startswith(path)
+                        if kind not in spans and not is_listed:
+                            places.append(getattr(text, "place", path))
+                    self.num_documents += ends_document
                     lengths = {kind: len(found) for kind, found in spans.items()}
                     checksum.update(json.dumps([len(text), ends_document, lengths]).encode())
                     checksum.update(text.encode("utf-8", "surrogatepass"))
@@ -170,7 +168,7 @@ class Corpus(BlockDatasets):
             order: sequence of ints. Order in which to read `ranges`. Defaults to
                 `None`, sorted by file name.
         """
-        return ((text, ends) for text, ends, _ in self._pieces(split, order))
+        return (piece[:2] for piece in self._pieces(split, order))
 
     def _pieces(self, split, order=None):
         """Yields `(text, ends_document, range)`."""
@@ -186,8 +184,7 @@ class Corpus(BlockDatasets):
         """Trains a WordPiece vocabulary on the training documents.
 
         Args:
-            vocabulary_size: int. Maximum number of tokens, including the five
-                special ones.
+            vocabulary_size: int. Maximum number of tokens, with the five special ones.
             lowercase: bool. Whether to lower-case and strip accents first.
 
         Returns:
@@ -242,8 +239,8 @@ class Corpus(BlockDatasets):
         """Yields int32 arrays `[blocks, sequence_length]`.
 
         Each block is `[CLS]`, up to `sequence_length - 2` consecutive tokens of a
-        document, `[SEP]`, and padding. No token is repeated. The only dropped
-        tokens are those at the end of a document, if fewer than `min_tokens` are left.
+        document, `[SEP]`, and padding. Tokens are dropped only at the end of a
+        document, if fewer than `min_tokens` are left.
 
         Args:
             tokenizer: `SpanBertTokenizer`.
@@ -272,7 +269,7 @@ class Corpus(BlockDatasets):
 
         The blocks are in the cache, the folder that the environment variable
         KERAS_SPANBERT_CACHE names, by default `~/.cache/keras_spanbert`. The same text
-        with the same settings is not tokenized again, even by another process. Use
+        with the same settings is not tokenized again. Use
         `keras_spanbert.data.prepared.prepare` to write blocks to a folder of your own.
 
         Args:
@@ -302,8 +299,6 @@ class Corpus(BlockDatasets):
             prepare(self, tokenizer, length, folder, min_tokens, progress=progress)
 
         if key not in self._prepared:
-            # If files of the cache were removed, `PreparedCorpus` raises an error, and
-            # `open_cached` writes the blocks again.
             self._prepared[key] = cache.open_cached(key, write, PreparedCorpus)
         return self._prepared[key]
 
@@ -346,14 +341,6 @@ def _add_words(counts, text):
 
 def _texts(counts):
     """Yields texts that contain each word as often as it was counted."""
-    chunk, size = [], 0
     for word, count in counts.items():
-        at_once = max(1, _TRAIN_CHARACTERS // (len(word) + 1))
-        while count > 0:
-            chunk += [word] * min(count, at_once)
-            size += (len(word) + 1) * min(count, at_once)
-            count -= at_once
-            if size >= _TRAIN_CHARACTERS:
-                yield " ".join(chunk)
-                chunk, size = [], 0
-    yield " ".join(chunk)
+        for start in range(0, count, _TIMES_AT_ONCE):
+            yield f"{word} " * min(count - start, _TIMES_AT_ONCE)

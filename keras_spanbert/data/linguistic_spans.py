@@ -30,9 +30,9 @@ def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None
     """Writes documents with their linguistic spans, one JSON object per line.
 
     spaCy pipelines find entities, without numerical ones (`NUMERICAL`), and noun
-    chunks. Noun chunks come from the dependency parser, as in the released code,
-    although the paper names a constituency parser. A pipeline may find only one
-    of the two kinds. This library's `SpanBertTokenClassifier` finds only entities.
+    chunks, or one of the two. Noun chunks come from the dependency parser, as in the
+    released code, although the paper names a constituency parser. This library's
+    `SpanBertTokenClassifier` finds only entities.
 
     Args:
         documents: `Corpus`, or iterable of strings or of the pieces that
@@ -120,20 +120,20 @@ def find(texts: Iterable[str], nlp, batch_size: int = 32) -> Iterator[dict]:
         texts = iter(texts)
         while batch := list(itertools.islice(texts, batch_size)):
             for entities in nlp.tag(batch, batch_size=batch_size):
-                found = [(e["start"], e["end"], e["label"]) for e in entities]
-                yield {"entity": _names(found)}
+                names = [entity for entity in entities if _is_name(entity["label"])]
+                yield {"entity": [(name["start"], name["end"]) for name in names]}
         return
     for doc in nlp.pipe(texts, batch_size=batch_size):
         found = {}
         # spaCy says that a doc without tokens has every annotation.
         if len(doc) and doc.has_annotation("ENT_IOB"):
-            ents = [(e.start_char, e.end_char, e.label_) for e in doc.ents]
-            found["entity"] = _names(ents)
+            names = [entity for entity in doc.ents if _is_name(entity.label_)]
+            found["entity"] = [(name.start_char, name.end_char) for name in names]
         if len(doc) and doc.has_annotation("DEP"):
-            chunks = [(chunk.start_char, chunk.end_char) for chunk in doc.noun_chunks]
-            found["noun_phrase"] = chunks
+            chunks = doc.noun_chunks
+            found["noun_phrase"] = [(chunk.start_char, chunk.end_char) for chunk in chunks]
         yield found
 
 
-def _names(entities):
-    return [(start, end) for start, end, label in entities if label.upper() not in NUMERICAL]
+def _is_name(label):
+    return label.upper() not in NUMERICAL

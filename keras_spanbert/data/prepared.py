@@ -7,7 +7,6 @@ import concurrent.futures
 import contextlib
 import functools
 import itertools
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from keras_spanbert.data.blocks import SPAN_KINDS, remove_span_marks
 from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.optional import check_installed
+from keras_spanbert.wording import LOG
 
 __all__ = ["PreparedCorpus", "prepare"]
 
@@ -42,17 +42,14 @@ class PreparedCorpus(BlockDatasets):
         path: string. The folder. A folder in a store (`s3://...`) is copied:
             see `keras_spanbert.cache.local_copy`.
         damaged_shards: string. What to do if shards are missing or damaged:
-            `"refuse"` raises an error, and `"skip"` continues without them and logs
-            a warning that names them. `None` skips this check. Defaults to
-            `"refuse"`.
+            `"refuse"`, or `"skip"` to log a warning and continue without them.
+            `None` skips this check. Defaults to `"refuse"`.
 
     Attributes:
         sequence_length: int. Length of the blocks.
         min_tokens: int, see `Corpus.blocks`.
-        vocabulary: list of tokens.
-        lowercase: bool.
-        added_tokens: dict, see `SpanBertTokenizer`.
-        special_tokens_in_strings: bool, see `SpanBertTokenizer`.
+        vocabulary, lowercase, added_tokens, special_tokens_in_strings: see
+            `SpanBertTokenizer`.
         cross_documents: bool, see `Corpus`.
         files: list of strings, paths of the shards.
         checksums: dict from each file to its SHA-256 sum.
@@ -89,7 +86,8 @@ class PreparedCorpus(BlockDatasets):
                 f"A prepared corpus must have version {_VERSION}. Prepare it again with "
                 f"--task=prepare. Received: {name}, with version {version}"
             )
-        for shard in [shard for split in _SPLITS for shard in manifest["shards"][split]]:
+        self._shards = manifest["shards"]
+        for shard in self._matching_shards("all"):
             if os.path.basename(shard["name"]) != shard["name"]:
                 raise ValueError(
                     f"Shards must be in the folder of the manifest. Received: {name}, with the "
@@ -104,7 +102,6 @@ class PreparedCorpus(BlockDatasets):
         self.special_tokens_in_strings = manifest.get("special_tokens_in_strings", False)
         self.cross_documents = manifest["cross_documents"]
         self._counts = np.array(manifest["counts"])
-        self._shards = manifest["shards"]
         self._readers = {}
         kinds = manifest["span_kinds"]
         self.lacks_spans = {kind: [] if kind in kinds else [path] for kind in SPAN_KINDS}
@@ -118,7 +115,8 @@ class PreparedCorpus(BlockDatasets):
 
     @property
     def checksums(self) -> dict[str, str]:
-        return {self._path(shard): shard["sha256"] for shard in self._matching_shards("all")}
+        shards = self._matching_shards("all")
+        return {stores.join(self.path, shard["name"]): shard["sha256"] for shard in shards}
 
     @functools.cached_property
     def _local(self):
@@ -128,12 +126,7 @@ class PreparedCorpus(BlockDatasets):
 
     def tokenizer(self) -> SpanBertTokenizer:
         """Returns the tokenizer that the corpus was prepared with."""
-        return SpanBertTokenizer(
-            self.vocabulary,
-            lowercase=self.lowercase,
-            added_tokens=self.added_tokens,
-            special_tokens_in_strings=self.special_tokens_in_strings,
-        )
+        return SpanBertTokenizer(**tokenizer_settings(self))
 
     def num_blocks(self, split: str = "train") -> int:
         """Returns the number of blocks of a split: `"train"`, `"held_out"` or `"all"`."""
@@ -147,8 +140,7 @@ class PreparedCorpus(BlockDatasets):
     def token_counts(self) -> tuple[np.ndarray, int]:
         """Returns the counts of tokens, int64 `[V]`, and the number of training blocks.
 
-        The counts are those of the training blocks, 0 for special tokens. They include
-        shards that were skipped.
+        The counts are 0 for special tokens, and include shards that were skipped.
         """
         return self._counts, self.num_blocks()
 
@@ -188,14 +180,15 @@ class PreparedCorpus(BlockDatasets):
                 f"A prepared corpus must have the model's sequence length, {sequence_length}. "
                 f"Prepare it again. Received: {self.path}, with {self.sequence_length}"
             )
-        for name in ["lowercase", "added_tokens", "special_tokens_in_strings"]:
-            mine, other = getattr(self, name), getattr(tokenizer, name)
+        settings = tokenizer_settings(tokenizer)
+        tokens = itertools.zip_longest(self.vocabulary, settings.pop("vocabulary"))
+        for name, other in settings.items():
+            mine = getattr(self, name)
             if mine != other:
                 raise ValueError(
                     f"A prepared corpus must have the model's tokenizer, {name}={other}. Received: "
                     f"{self.path}, {name}={mine}"
                 )
-        tokens = itertools.zip_longest(self.vocabulary, tokenizer.get_vocabulary())
         for i, (mine, other) in enumerate(tokens):
             if mine != other:
                 raise ValueError(
@@ -216,9 +209,6 @@ class PreparedCorpus(BlockDatasets):
         check_in("split", split, split in (*_SPLITS, "all"), f"one of {', '.join(_SPLITS)}, all")
         return [shard for name in _SPLITS if split in (name, "all") for shard in self._shards[name]]
 
-    def _path(self, shard):
-        return stores.join(self.path, shard["name"])
-
     def _reader(self, shard):
         name = shard["name"]
         # A reader can be used by only one thread.
@@ -236,17 +226,14 @@ class PreparedCorpus(BlockDatasets):
         for (split, shard), fault in zip(shards, faults):
             if fault is None:
                 continue
+            path = stores.join(self.path, shard["name"])
             if damaged_shards == "refuse":
                 raise ValueError(
                     "Shards must be complete and unchanged. Received: "
-                    f"{self._path(shard)}, {fault}. damaged_shards='skip' continues without it"
+                    f"{path}, {fault}. damaged_shards='skip' continues without it"
                 )
-            logging.getLogger("keras_spanbert").warning(
-                "Shard %s cannot be used (%s): continuing without its %d blocks",
-                self._path(shard),
-                fault,
-                shard["num_blocks"],
-            )
+            message = "Shard %s cannot be used (%s): continuing without its %d blocks"
+            LOG.warning(message, path, fault, shard["num_blocks"])
             self._shards[split].remove(shard)
 
     def _find_fault(self, shard):
@@ -274,22 +261,18 @@ def prepare(
 ) -> PreparedCorpus:
     """Tokenizes a corpus and writes its blocks to a folder.
 
-    The blocks are those of `corpus.blocks`, for any number of shards and any
-    runner. They include the kinds of linguistic spans that all documents have.
-    The folder appears only when it is complete.
+    The blocks are those of `corpus.blocks`, with the kinds of linguistic spans that
+    all documents have. The folder appears only when it is complete.
 
     Args:
         corpus: `Corpus`.
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int. Length of a block, including `[CLS]` and `[SEP]`.
         path: string. A folder that does not exist or is empty. In a store
-            (`s3://...`) workers write shards directly. `prepared.json` is
-            written last, and without it the folder is not a prepared corpus.
+            (`s3://...`) workers write shards directly, and `prepared.json` last.
         min_tokens: see `Corpus.blocks`.
-        num_shards: int. Number of files per split. Each is written by one worker
-            and contains the blocks of whole text files, or of whole ranges of
-            files above 64 MB. Defaults to `None`, 16. It is at most the number of
-            `corpus.ranges`.
+        num_shards: int. Number of files per split, at most that of `corpus.ranges`.
+            Each is written by one worker. Defaults to `None`, 16.
         beam_runner: string. Name of an Apache Beam runner, for example
             `"DirectRunner"` (extra `beam`). All workers must be able to access
             the folder. Defaults to `None`: threads of this process.
@@ -322,11 +305,11 @@ def prepare(
         check_installed("apache_beam", "`beam_runner`")
         from keras_spanbert.data import beam
 
-        run = beam.job_runner(beam_runner, beam_options, write_shard)
+        run = beam.job_runner(beam_runner, beam_options)
     else:
         run = functools.partial(_run_in_threads, progress)
     with _new_folder(path) as partial:
-        jobs = _jobs(corpus, tokenizer, sequence_length, partial, min_tokens, num_shards or 16)
+        jobs = _jobs(corpus, sequence_length, partial, min_tokens, num_shards or 16)
         found = run(corpus, jobs, tokenizer)
         corpus.check_unchanged()  # Its ranges are only valid for the text that it read first.
         counts = np.zeros(tokenizer.vocabulary_size(), np.int64)
@@ -340,17 +323,20 @@ def prepare(
             "version": _VERSION,
             "sequence_length": sequence_length,
             "min_tokens": min_tokens,
-            "lowercase": tokenizer.lowercase,
-            "added_tokens": dict(tokenizer.added_tokens),
-            "special_tokens_in_strings": bool(tokenizer.special_tokens_in_strings),
             "cross_documents": corpus.cross_documents,
-            "vocabulary": tokenizer.get_vocabulary(),
+            **tokenizer_settings(tokenizer),
             "counts": counts.tolist(),
             "shards": shards,
             "span_kinds": _span_kinds(corpus),
         }
         files.write_json(stores.join(partial, _MANIFEST), manifest, indent=None)
     return PreparedCorpus(path, damaged_shards=None)
+
+
+def tokenizer_settings(source) -> dict:
+    """Returns the arguments of a tokenizer, or those of the tokenizer of a `PreparedCorpus`."""
+    names = ["vocabulary", "lowercase", "added_tokens", "special_tokens_in_strings"]
+    return {name: getattr(source, name) for name in names}
 
 
 @contextlib.contextmanager
@@ -368,7 +354,7 @@ def _new_folder(path):
         raise
 
 
-def _jobs(corpus, tokenizer, sequence_length, folder, min_tokens, num_shards):
+def _jobs(corpus, sequence_length, folder, min_tokens, num_shards):
     """Returns the jobs of `write_shard`, one per shard."""
     file_sizes = [os.path.getsize(cache.local_copy(name)) for name in corpus.files]
     sizes = np.array(

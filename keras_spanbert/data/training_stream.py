@@ -100,8 +100,8 @@ class TrainingStream(Batches):
             Defaults to `8`.
         unigram_counts: see `SpanMasking` and `PreparedCorpus.token_counts`. If given, a
             row's masks depend on its number, and each of several processes reads and
-            masks only its own rows. Defaults to `None`: the masks of a row depend on the
-            other rows of its batch.
+            masks only its own rows, unless rows are sentence pairs. Defaults to `None`:
+            the masks of a row depend on the other rows of its batch.
 
     Raises:
         ValueError: if the corpus does not fit the preprocessor, has no block to train
@@ -137,9 +137,6 @@ class TrainingStream(Batches):
     def dataset(self, part: int = 0, num_parts: int = 1):
         """Returns a `tf.data.Dataset` of `(x, y, sample_weight)`, or of one process's rows.
 
-        With `unigram_counts` a process reads and masks only its own rows, unless the
-        preprocessor makes sentence pairs, which needs whole batches.
-
         Args:
             part, num_parts: see `Batches.batch`. Default to `0`, `1`: all rows.
         """
@@ -147,7 +144,7 @@ class TrainingStream(Batches):
 
         own = read = self.part_of(part, num_parts)
         if self.preprocessor.next_sentence or self.unigram_counts is None:
-            read = slice(0, self.batch_size)  # Masking a row needs the other rows of its batch.
+            read = slice(0, self.batch_size)  # A row depends on the other rows of its batch.
         length = self.preprocessor.sequence_length
         blocks = tf.data.Dataset.from_generator(
             functools.partial(self._blocks, self.first_step, read),
@@ -177,25 +174,20 @@ class TrainingStream(Batches):
 
     def _blocks(self, step, part):
         """Yields arrays `[batches, rows of the part, L]`."""
-        waiting = []
-        size = part.stop - part.start
-        batches = 1  # The first read is small, so that the first batch comes quickly.
-        for number in itertools.count(step):
-            waiting.append(self.rows(number)[0][part])
-            if len(waiting) == batches:
-                blocks = self.corpus.read(np.concatenate(waiting), with_marks=True)
-                yield blocks.reshape(len(waiting), size, -1)
-                waiting = []
-                batches = max(1, _READ_ROWS // size)
+        steps, size = itertools.count(step), part.stop - part.start
+        at_once = 1  # The first read is small, so that the first batch comes quickly.
+        while True:
+            rows = [self.rows(next(steps))[0][part] for _ in range(at_once)]
+            blocks = self.corpus.read(np.concatenate(rows), with_marks=True)
+            yield blocks.reshape(at_once, size, -1)
+            at_once = max(1, _READ_ROWS // size)
 
 
 class BlockDatasets:
     """Mixin that adds datasets of masked batches to a class with a method `prepared`."""
 
     def training_dataset(self, preprocessor, batch_size: int, seed, min_tokens: int = 8):
-        """Returns an endless `tf.data` dataset of shuffled and masked batches.
-
-        `TrainingStream` describes the arguments. It can also start at a later step.
+        """Returns an endless dataset of shuffled and masked batches: see `TrainingStream`.
 
         Returns:
             `tf.data.Dataset` of `(x, y, sample_weight)`.
@@ -217,8 +209,8 @@ class BlockDatasets:
             batch_size: int. If the last batch is not full, blocks of padding with
                 weight 0 are added.
             split: string: `"train"`, `"held_out"` or `"all"`. Defaults to `"held_out"`.
-            steps: int. Number of batches. Their blocks are drawn from all documents
-                of the split. Defaults to `None`: all blocks.
+            steps: int. Number of batches, with blocks of the whole split. Defaults to
+                `None`: all blocks.
             min_tokens: int. See `Corpus.blocks`. Defaults to `8`.
 
         Returns:
@@ -230,10 +222,7 @@ class BlockDatasets:
         """
         tf = require("tensorflow", "A corpus")
 
-        check_counts(batch_size=batch_size)
-        if steps is not None:
-            check_counts(steps=steps)
-        check_in("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}")
+        check_counts(batch_size=batch_size, steps=1 if steps is None else steps)
         corpus = self.prepared(preprocessor, min_tokens)
         if not corpus.num_blocks(split):
             raise ValueError(

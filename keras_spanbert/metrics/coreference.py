@@ -15,10 +15,9 @@ def coreference(gold, predicted) -> dict:
     Two mentions match if their starts and ends are equal. Singletons count on both
     sides in all scores except MUC, which counts links. Repeated mentions are treated
     as in the official scorer: if a predicted mention is in `gold`, only its first
-    occurrence in the text counts. Repetitions of other mentions all count. The
-    official scorer refuses files with more than ten repetitions, this function does
-    not. The official scorer truncates percentages to two digits, this function does
-    not.
+    occurrence in the text counts. Repetitions of other mentions all count. Unlike
+    the official scorer, this function neither refuses files with more than ten
+    repetitions nor truncates percentages to two digits.
 
     Args:
         gold: list of documents. A document is a list of clusters, a cluster is a
@@ -67,27 +66,25 @@ def coreference(gold, predicted) -> dict:
 
 def _documents(name, documents):
     """Returns documents as lists of clusters of tuples, in the order of the text."""
-    checked = []
-    for d, document in enumerate(_sequence(documents, "documents", name)):
-        clusters = []
-        for c, cluster in enumerate(_sequence(document, "clusters", f"{name}[{d}]")):
-            place = f"{name}[{d}][{c}]"
-            mentions = enumerate(_sequence(cluster, "mentions", place))
-            clusters.append([_mention(mention, f"{place}[{m}]") for m, mention in mentions])
-        # The order in which the official scorer reads them from a file: at each word, mentions of a
-        # single word come first, then the mentions that start there, the longest first.
-        clusters = filter(None, clusters)
-        checked.append(sorted(clusters, key=lambda c: min((s, s != e, -e) for s, e in c)))
-    return checked
+    # The official scorer's order: at each word, mentions of a single word come first, then the
+    # mentions that start there, the longest first.
+    return [
+        sorted(filter(None, clusters), key=lambda c: min((s, s != e, -e) for s, e in c))
+        for clusters in _checked(documents, name, "documents", "clusters", "mentions")
+    ]
 
 
-def _sequence(value, kind, place):
+def _checked(value, place, *kinds):
+    """Returns nested lists of these kinds, with each mention as a tuple."""
+    if not kinds:
+        return _mention(value, place)
     if not isinstance(value, (list, tuple, np.ndarray)):
         raise ValueError(
             "`gold` and `predicted` must be lists of documents, which are lists of clusters, which "
-            f"are lists of mentions. Received: {place}={value!r:.80}, which is not a list of {kind}"
+            f"are lists of mentions. Received: {place}={value!r:.80}, which is not a list of "
+            f"{kinds[0]}"
         )
-    return value
+    return [_checked(item, f"{place}[{i}]", *kinds[1:]) for i, item in enumerate(value)]
 
 
 def _mention(mention, place):
@@ -104,10 +101,9 @@ def _mention(mention, place):
 
 
 class _Document:
-    """The gold and predicted clusters of a document, and the clusters of each mention.
+    """The gold and predicted clusters of a document, and the last cluster of each mention.
 
-    `gold_of` and `predicted_of` map a mention to the last cluster with it. `predicted`
-    has no gold mentions that occurred before.
+    `predicted` has no gold mentions that occurred before.
     """
 
     def __init__(self, gold, predicted):

@@ -46,9 +46,8 @@ def glue(task: str, labels, predictions) -> dict:
 
     Args:
         task: string. `"cola"`, `"sst-2"`, `"mrpc"`, `"sts-b"`, `"qqp"`, `"mnli"`,
-            `"qnli"`, `"rte"`, `"wnli"` or `"ax"`, the diagnostic set, in letters of
-            either case, with or without the `-`. Score MNLI's matched and
-            mismatched sets separately.
+            `"qnli"`, `"rte"`, `"wnli"` or `"ax"`, the diagnostic set, in any case, with
+            or without `-`. Score MNLI's matched and mismatched sets separately.
         labels: list or array `[N]` of class names, as strings, or of class
             indices; for STS-B, of numbers.
         predictions: the same, for the same examples.
@@ -57,9 +56,8 @@ def glue(task: str, labels, predictions) -> dict:
         Dict of floats, as fractions: `matthews_correlation` for CoLA and the
         diagnostic set; `accuracy` and `f1`, of class 1, for MRPC and QQP;
         `pearson` and `spearman` for STS-B; `accuracy` for the others. As in the
-        released code, F1 and Matthews correlation are 0 if they are not
-        defined. Pearson and Spearman correlation are nan if one side is
-        constant: check for it before selecting a model by them.
+        released code, F1 and Matthews correlation are 0 if they are not defined, and
+        Pearson and Spearman correlation nan if one side is constant.
 
     Raises:
         ValueError: if the task or a label is unknown, there are no labels, the

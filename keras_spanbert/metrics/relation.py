@@ -74,9 +74,9 @@ def semeval2010_task8(labels, predictions) -> dict:
 
     The score is the macro F1 of nine relations, with their direction. An answer is
     right if relation and direction are right, and all answers of a relation count in
-    its precision, whatever their direction. `"Other"` is no relation. As in the
-    official scorer, the mean is over the relations in `labels`: the nine of the test
-    set. The official scorer rounds its figures to two digits, this function does not.
+    its precision, whatever their direction. `"Other"` is no relation. The mean is
+    over the relations in `labels`. Unlike the official scorer, this function does
+    not round to two digits.
 
     Args:
         labels: list of strings `[N]`, as in the files: `"Cause-Effect(e1,e2)"` or

@@ -59,8 +59,7 @@ def squad(
 
     A question without a prediction counts as answered with `""`, which is wrong if
     the question has an answer. A warning counts these questions. The data are SQuAD
-    2.0 if some questions have no answer. Only then are there scores for both kinds of
-    questions, and the best thresholds.
+    2.0 if some questions have no answer.
 
     Args:
         dataset: dict with `"data"`, the articles of a SQuAD file or the rows of
@@ -68,8 +67,7 @@ def squad(
         predictions: dict of question id to answer, `""` for no answer. Ids are
             compared as strings.
         no_answer_scores: dict of question id to float, higher for no answer.
-            Defaults to `None`. If given, the thresholds that maximize the scores
-            are computed.
+            Defaults to `None`.
         no_answer_threshold: float. A question with a higher score counts as
             unanswered, whatever its prediction. Only with `no_answer_scores`.
             Defaults to `None`: no threshold.
@@ -77,25 +75,23 @@ def squad(
             between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer) counts as a
             word, as in MLQA's script for Chinese. Words of other scripts, such as
             `"1901"`, remain whole. `exact` and `f1` then ignore case and all
-            punctuation of Unicode, but not articles. CMRC 2018's script has a list of
-            punctuation of its own and counts only the longest run of characters in
-            common, which gives mostly the same F1. Defaults to `False`.
+            punctuation of Unicode, but not articles. CMRC 2018's script counts only
+            the longest run of characters in common, which gives mostly the same F1.
+            Defaults to `False`.
 
     Returns:
         Dict with `exact` and `f1`, in percent, and `total`; with questions
         without answer also `HasAns_exact`, `HasAns_f1`, `HasAns_total` and the
-        same for `NoAns`; with `no_answer_scores` also `best_exact`,
+        same for `NoAns`; then with `no_answer_scores` also `best_exact`,
         `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
 
-        The best thresholds are found as in the official script. It sorts the
-        questions by `no_answer_scores`, answers the first n of them, and takes
-        the n with the best result. The threshold is the score of the last question
-        that is answered, and 0.0 if it is best to answer none. If some score is
-        not above 0, 0.0 would answer that question, so here the threshold is then
-        the next number below all scores. A best threshold gives the best result as
-        `no_answer_threshold`, with one exception: of questions with equal scores
-        the official script may count only some as answered, but a threshold
-        answers all of them.
+        The best thresholds are found as in the official script, which answers the
+        first n questions in the order of `no_answer_scores`, and takes the best n.
+        The threshold is the score of the last question that is answered. If it is
+        best to answer none, it is 0.0, or the next number below all scores if one is
+        not above 0. As `no_answer_threshold`, it gives the best result, except that
+        it answers all questions with equal scores, of which the official script may
+        count only some as answered.
 
     Raises:
         ValueError: if there are no questions, two have the same id, one has no score
@@ -122,25 +118,20 @@ def squad(
     ids = list(golds)
     has_answer = np.array([bool(golds[i]) for i in ids])
     is_version_1 = bool(has_answer.all())
-    unanswered = [i for i in ids if i not in predictions]
-    if unanswered:
+    is_missing = np.array([i not in predictions for i in ids])
+    if is_missing.any():
         LOG.warning(
             "%d of %d questions have no prediction and count as answered with '', the first %s",
-            len(unanswered),
-            len(ids),
-            unanswered[0],
+            *(is_missing.sum(), len(ids), ids[is_missing.argmax()]),
         )
     texts = [predictions.get(i, "") for i in ids]
     normalize = normalize_characters if by_character else normalize_answer
-    exact, f1 = np.transpose(
-        [
-            _exact_and_f1(normalize(text), list(map(normalize, golds[i])), is_version_1)
-            for i, text in zip(ids, texts)
-        ]
-    )
+    values = [
+        _exact_and_f1(normalize(text), list(map(normalize, golds[i])), is_version_1)
+        for i, text in zip(ids, texts)
+    ]
     # An answer such as "The" is empty after normalization, and would equal a missing prediction.
-    is_missed = has_answer & np.array([i not in predictions for i in ids])
-    exact, f1 = (np.where(is_missed, 0.0, values) for values in [exact, f1])
+    exact, f1 = np.where(has_answer & is_missing, 0.0, np.transpose(values))
     scores = None
     if no_answer_scores is not None:
         no_answer_scores = _by_id(
@@ -162,8 +153,7 @@ def squad(
             value, threshold = _best_threshold(values, scores, order, has_answer, is_empty)
             best[f"best_{name}"], best[f"best_{name}_thresh"] = value, threshold
     if no_answer_threshold is not None:
-        is_cut = scores > no_answer_threshold
-        exact, f1 = (np.where(is_cut, ~has_answer, values) for values in [exact, f1])
+        exact, f1 = np.where(scores > no_answer_threshold, ~has_answer, [exact, f1])
 
     def means(prefix, chosen):
         return {

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from keras_spanbert.checks import check_in, is_integer
+from keras_spanbert.checks import check_in, decode, is_integer
 from keras_spanbert.layers.array_functions import namespace
-from keras_spanbert.text.strings import check_in_graph, decode
+from keras_spanbert.text.strings import check_in_graph
 
 
 def check_names(name: str, values) -> list[str]:
@@ -57,10 +57,7 @@ def _is_number(value):
 
 # Losses whose labels are numbers of classes, or 0 and 1.
 _LOSSES = (keras.losses.SparseCategoricalCrossentropy, keras.losses.BinaryCrossentropy)
-_LOSS_FUNCTIONS = (
-    keras.losses.sparse_categorical_crossentropy,
-    keras.losses.binary_crossentropy,
-)
+_LOSS_FUNCTIONS = (keras.losses.sparse_categorical_crossentropy, keras.losses.binary_crossentropy)
 
 
 def check_label_arrays(task, x, y, sample_weight):
@@ -144,19 +141,17 @@ def label_id(value, numbers_of: dict, place) -> int:
     if (isinstance(value, str) or is_integer(value)) and value in numbers_of:
         return numbers_of[value]
     names = [key for key in numbers_of if isinstance(key, str)]
-    raise ValueError(f"A label must be {known_labels(names)}. Received: {value!r:.80} at {place}")
-
-
-def known_labels(names: list[str]) -> str:
-    """Returns what a label can be, for messages."""
+    integers = [key for key in numbers_of if is_integer(key)]
     known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    integers = [key for key in label_numbers(names) if is_integer(key)]
     more = ", or its number"
     if not integers:
         more = ", as a string, because an integer could be a name or a number"
     elif list(map(str, integers)) == names:
         more = ", as a string or an integer"
-    return f"one of the model's {len(names)}: {known}{more}"
+    raise ValueError(
+        f"A label must be one of the model's {len(names)}: {known}{more}. Received: "
+        f"{value!r:.80} at {place}"
+    )
 
 
 def as_scalar(value):

@@ -37,10 +37,7 @@ _LONG_WORD = rf"[^ ]{{{MAX_WORD_CHARACTERS + 1},}}"
 def reference_normalizer(lowercase: bool):
     """Returns the normalizer of the reference implementation."""
     return tokenizers.normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=lowercase,
-        lowercase=lowercase,
+        clean_text=True, handle_chinese_chars=True, strip_accents=lowercase, lowercase=lowercase
     )
 
 

@@ -1,12 +1,9 @@
 """Lists of examples, and strings in any container."""
 
-import contextlib
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
-from keras_spanbert.checks import check_in, check_kind, decode
+from keras_spanbert.checks import check_in, check_kind, to_python
 from keras_spanbert.layers.array_functions import is_symbolic
 from keras_spanbert.optional import tf
 
@@ -34,14 +31,9 @@ def as_strings(name: str, value):
             raise ValueError(f"`{name}` must be strings [B]. Received: {name}={value!r:.80}")
         return tf.strings.unicode_transcode(value, "UTF-8", "UTF-8")
     if hasattr(value, "__array__"):
-        items = [None]
-        # Both errors come from tensors on a device or with gradients, which contain numbers.
-        with contextlib.suppress(TypeError, RuntimeError):
-            array = np.asarray(value)
-            if array.ndim == 1 and array.dtype.kind in "USTO":
-                items = array.tolist()
-        if all(isinstance(item, (str, bytes)) for item in items):
-            return [decode(item) if isinstance(item, bytes) else item for item in items]
+        items = to_python(value)
+        if isinstance(items, list) and all(isinstance(item, str) for item in items):
+            return items
     check_kind(name, value, isinstance(value, (list, tuple)), "a list of strings")
     for i, item in enumerate(value):
         if not isinstance(item, str):

@@ -68,12 +68,12 @@ def stream(dataset, batches):
     ]
 
 
-def test_each_nth_document_is_held_out(tmp_path):
+def test_each_nth_document_is_held_out(tmp_path, small_chunks):
     for i in range(3):
-        write(tmp_path / f"{i}.txt", "".join(f"doc{i}{j}\n" for j in range(7)))
+        write(tmp_path / f"{i}.txt", "".join(f"doc{i}{j} " * 9 + "\n" for j in range(7)))
     corpus = Corpus(str(tmp_path / "*"), "line", held_out=0.25)
     documents = read_texts(corpus)
-    assert len(documents) == 21
+    assert len(documents) == 21 < len(list(corpus.documents("all"))) / 3  # In pieces.
     assert read_texts(corpus, "held_out") == documents[3::4]
     assert read_texts(corpus, "train") == [d for i, d in enumerate(documents) if i % 4 != 3]
     # The split of a document does not depend on the order of the files.
@@ -82,63 +82,40 @@ def test_each_nth_document_is_held_out(tmp_path):
     assert read_texts(Corpus(str(tmp_path / "*"), "line"), "train") == documents
 
 
-def test_long_document_stays_in_one_split(tmp_path, small_chunks):
-    lines = [" ".join(f"d{i}x{j}" for j in range(40)) for i in range(6)]
-    corpus = Corpus(write(tmp_path / "a.txt", "\n".join(lines)), "line", held_out=0.5)
-    for first, split in enumerate(["train", "held_out"]):
-        assert [text.strip() for text in read_texts(corpus, split)] == lines[first::2]
-
-
-@pytest.mark.parametrize("held_out", [0.001, 0.5, 0.99])
-def test_no_split_is_empty(tmp_path, held_out):
+def test_no_split_is_empty(tmp_path):
     path = write(tmp_path / "a.txt", "".join(f"doc{i}\n" for i in range(10)))
-    corpus = Corpus(path, "line", held_out=held_out)
-    assert read_texts(corpus, "train") and read_texts(corpus, "held_out")
-
-
-def test_held_out_needs_more_than_one_document(tmp_path):
-    path = write(tmp_path / "a.txt", "one document\n")
+    for held_out in [0.001, 0.5, 0.99]:
+        corpus = Corpus(path, "line", held_out=held_out)
+        assert read_texts(corpus, "train") and read_texts(corpus, "held_out")
     with pytest.raises(ValueError, match="blank_line or line. Received: 1 document"):
         Corpus(path, held_out=0.05)
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("held_out", 1.0),
-        ("held_out", float("nan")),
-        ("document_boundary", "page"),
-        ("encoding_errors", "ignore"),
-    ],
-)
-def test_argument_out_of_range_is_named(tmp_path, name, value):
+def test_argument_out_of_range_is_named(tmp_path):
     path = write(tmp_path / "a.txt", "one\ntwo\n")
-    with pytest.raises(ValueError, match=f"`{name}` must be .*{value}"):
-        Corpus(path, **{name: value})
+    wrong = [("held_out", 1.0), ("document_boundary", "page"), ("encoding_errors", "ignore")]
+    for name, value in [*wrong, ("held_out", float("nan"))]:
+        with pytest.raises(ValueError, match=f"`{name}` must be .*{value}"):
+            Corpus(path, **{name: value})
 
 
-@pytest.mark.parametrize("min_tokens", [1, 3, 8])
-@pytest.mark.parametrize("chunks", ["small_chunks", None])
-def test_each_token_is_in_one_block_or_short_tail(tmp_path, tokenizer, request, min_tokens, chunks):
-    if chunks:
-        request.getfixturevalue(chunks)
+@pytest.mark.parametrize("fixtures", [["small_chunks"], []])
+def test_each_token_is_in_one_block_or_short_tail(tmp_path, tokenizer, request, fixtures):
+    for name in fixtures:
+        request.getfixturevalue(name)
     # Lengths close to one and two blocks of 5 tokens, and longer ones.
     sizes = [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 52, 53, 54]
     files, documents = numbered_files(tmp_path, sizes)
-    expected = []
-    for document in documents:
-        ids = [tokenizer.token_to_id(word) for word in document]
-        cut = [ids[i : i + 5] for i in range(0, len(ids), 5)]
-        # Full blocks are kept even if `min_tokens` is larger.
-        expected += [block for block in cut if len(block) >= min(min_tokens, 5)]
-    assert block_tokens(Corpus(files), tokenizer, 7, min_tokens=min_tokens) == expected
-
-
-def test_documents_without_tokens_have_no_blocks(tmp_path, tokenizer):
-    # Zero-width spaces do not count as blanks, but the tokenizer removes them.
-    path = write(tmp_path / "a.txt", "\u200b\u200b\nw1 w2 w3\n\u200b\n")
-    blocks = block_tokens(Corpus(path, "line"), tokenizer, 5, min_tokens=1)
-    assert [[tokenizer.id_to_token(i) for i in block] for block in blocks] == [["w1", "w2", "w3"]]
+    # The tokenizer removes these characters, which do not count as blanks.
+    write(tmp_path / "01b.txt", "\u200b\u200b")
+    for min_tokens in [1, 3, 8]:
+        expected = []
+        for document in documents:
+            ids = [tokenizer.token_to_id(word) for word in document]
+            cut = [ids[i : i + 5] for i in range(0, len(ids), 5)]
+            # Full blocks are kept even if `min_tokens` is larger.
+            expected += [block for block in cut if len(block) >= min(min_tokens, 5)]
+        assert block_tokens(Corpus(files), tokenizer, 7, min_tokens=min_tokens) == expected
 
 
 def test_token_counts_of_training_documents(tmp_path, tokenizer):
@@ -155,32 +132,23 @@ def test_token_counts_of_training_documents(tmp_path, tokenizer):
     assert num_blocks == len(block_tokens(corpus, tokenizer, 12, min_tokens=1))
 
 
-def test_cross_documents_joins_documents_with_separators(tmp_path, tokenizer):
+def test_cross_documents_joins_documents_with_separators(tmp_path, tokenizer, monkeypatch):
     write(tmp_path / "a.txt", "w1 w2\nw3\nw4 w5 w1\n")
     write(tmp_path / "b.txt", "w5 w5 w5\n")
     corpus = Corpus(str(tmp_path / "*.txt"), "line", cross_documents=True)
     blocks = np.concatenate(list(corpus.blocks(tokenizer, 6, min_tokens=1)))
     w1, w2, w3, w4, w5 = (tokenizer.token_to_id(f"w{i}") for i in range(1, 6))
-    assert blocks.tolist() == [
+    expected = [
         [CLS, w1, w2, SEP, w3, SEP],
         [CLS, SEP, w4, w5, w1, SEP],
         [CLS, w5, w5, w5, SEP, PAD],
     ]
-    # Only full blocks.
-    assert len(np.concatenate(list(corpus.blocks(tokenizer, 6, min_tokens=4)))) == 2
-
-
-def test_crossing_blocks_do_not_depend_on_how_text_is_grouped(tmp_path, tokenizer, monkeypatch):
-    generator = np.random.default_rng(0)
-    for name in "ab":
-        lines = [" ".join(generator.choice(WORDS, generator.integers(1, 30))) for _ in range(50)]
-        write(tmp_path / f"{name}.txt", "\n".join(lines))
-    corpus = Corpus(str(tmp_path / "*.txt"), "line", cross_documents=True)
-    found = set()
-    for size in [1, 100, 1 << 18]:
+    assert blocks.tolist() == expected
+    # In groups of one document or more, and only full blocks.
+    for size in [1, 9]:
         monkeypatch.setattr(blocks_module, "_TOKENIZE_CHARACTERS", size)
-        found.add(np.concatenate(list(corpus.blocks(tokenizer, 9, min_tokens=2))).tobytes())
-    assert len(found) == 1
+        blocks = np.concatenate(list(corpus.blocks(tokenizer, 6, min_tokens=4)))
+        assert blocks.tolist() == expected[:2]
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -229,13 +197,15 @@ def test_epoch_has_each_block_once(tmp_path, tokenizer, preprocessor):
     files, _ = numbered_files(tmp_path, [40, 45, 30, 50])  # 33 blocks of 5
     corpus = Corpus(files)
     blocks = np.concatenate(list(corpus.blocks(tokenizer, 7)))
-    dataset = corpus.training_dataset(preprocessor, batch_size=11, seed=5, min_tokens=1)
-    rows = unmasked(dataset.take(6))
+    dataset = corpus.training_dataset(preprocessor, batch_size=11, seed=5, min_tokens=1).take(6)
+    rows = unmasked(dataset)
     first, second = rows[:33], rows[33:]
     expected = list(map(tuple, blocks.tolist()))
     assert sorted(first) == sorted(second) == sorted(expected)
-    # The order differs between epochs and from the order of the files.
+    # The order differs between epochs and from the order of the files, and so do the masks.
     assert first != second and expected not in (first, second)
+    masked = np.concatenate([x["token_ids"] for x, *_ in dataset.as_numpy_iterator()]).tolist()
+    assert sorted(masked[:33]) != sorted(masked[33:])
 
 
 def test_seed_determines_the_training_stream(tmp_path, preprocessor):
@@ -257,13 +227,6 @@ def test_seed_determines_the_training_stream(tmp_path, preprocessor):
     assert first != batches(2)
 
 
-def test_epochs_mask_the_same_blocks_differently(tmp_path, preprocessor):
-    files, _ = numbered_files(tmp_path, [5])
-    dataset = Corpus(files).training_dataset(preprocessor, 1, seed=0, min_tokens=1)
-    positions = {x["mask_positions"].tobytes() for x, *_ in dataset.take(20).as_numpy_iterator()}
-    assert len(positions) > 1
-
-
 def test_evaluation_has_each_block_once_in_the_same_order(tmp_path, tokenizer, preprocessor):
     files, _ = numbered_files(tmp_path, [40, 45, 30, 50])
     corpus = Corpus(files, held_out=0.5)  # 9 + 10 blocks
@@ -275,22 +238,12 @@ def test_evaluation_has_each_block_once_in_the_same_order(tmp_path, tokenizer, p
     blocks = np.concatenate(list(corpus.blocks(tokenizer, 7, split="held_out")))
     assert len(blocks) == 19
     assert sorted(unmasked(dataset)) == sorted(map(tuple, blocks.tolist()))
-
-
-def test_last_evaluation_batch_is_padded_with_zero_weight_rows(tmp_path, preprocessor):
-    files, _ = numbered_files(tmp_path, [5, 15])  # 3 blocks held out
-    dataset = Corpus(files, held_out=0.5).evaluation_dataset(preprocessor, batch_size=5)
-    ((x, y, weight),) = dataset.as_numpy_iterator()
-    assert x["token_ids"].shape == (5, 7) and y["mlm"].shape[0] == 5
+    # The last batch is filled with rows of weight 0.
+    *_, (x, y, weight) = dataset.as_numpy_iterator()
+    assert x["token_ids"].shape == (8, 7) and y["mlm"].shape[0] == 8
     assert (weight["mlm"][:3].sum(axis=1) > 0).all()
-    assert not weight["mlm"][3:].any() and not weight["sbo"][3:].any()
-    assert not x["padding_mask"][3:].any() and not x["token_ids"][3:].any()
-
-
-def test_evaluation_without_blocks_is_refused(tmp_path, preprocessor):
-    files, _ = numbered_files(tmp_path, [15])
-    with pytest.raises(ValueError, match="Evaluation text must .* none with split='held_out'"):
-        Corpus(files).evaluation_dataset(preprocessor, 8)
+    for array in [weight["mlm"], weight["sbo"], x["padding_mask"], x["token_ids"]]:
+        assert not array[3:].any()
 
 
 def test_evaluation_steps_use_all_documents(tmp_path, preprocessor, tokenizer):
@@ -300,6 +253,8 @@ def test_evaluation_steps_use_all_documents(tmp_path, preprocessor, tokenizer):
     assert len(rows) == 24
     words = {tokenizer.id_to_token(row[1]) for row in rows}
     assert all(words & set(document) for document in documents)
+    with pytest.raises(ValueError, match="Evaluation text must .* none with split='held_out'"):
+        Corpus(files).evaluation_dataset(preprocessor, 8)
 
 
 @pytest.fixture
@@ -324,38 +279,29 @@ def test_text_is_tokenized_once(tmp_path, preprocessor, tokenized):
         assert sum(tokenized) == 4
 
 
-CHANGED_CORPUS = {
-    "held_out": {"held_out": 0.5},
-    "boundary": {"document_boundary": "blank_line"},
-    "crosses": {"cross_documents": True},
-}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [*CHANGED_CORPUS, "text", "order", "length", "min_tokens", "vocabulary"]
-    + ["lowercase", "special_tokens_in_strings"],
-)
-def test_any_change_is_tokenized_again(tmp_path, tokenizer, preprocessor, tokenized, change):
+def test_any_change_is_tokenized_again(tmp_path, tokenizer, tokenized):
     text = "w1 w2 w3 w4 w5 w6 w7 w8 w9\n\nw1 w3 w5 w7 w9 w11 w13 w15\nw2 w4 w6 w8"
-    write(tmp_path / "a.txt", text)
-    write(tmp_path / "b.txt", text[5:])
-    files = str(tmp_path / "*.txt")
-    Corpus(files, document_boundary="line").prepared(preprocessor)
-    before = sum(tokenized)
-    if change == "text":
-        write(tmp_path / "a.txt", text.replace("w11", "w12"))
-    if change == "order":
-        write(tmp_path / "a.txt", text[5:])
-        write(tmp_path / "b.txt", text)
-    corpus = Corpus(files, **{"document_boundary": "line", **CHANGED_CORPUS.get(change, {})})
-    vocabulary = tokenizer.get_vocabulary() + ["more"] * (change == "vocabulary")
-    settings = {change: True} if change in ("lowercase", "special_tokens_in_strings") else {}
-    changed = ks.SpanBertPretrainerPreprocessor(
-        ks.SpanBertTokenizer(vocabulary, **settings), sequence_length=7 + (change == "length")
-    )
-    corpus.prepared(changed, **({"min_tokens": 2} if change == "min_tokens" else {}))
-    assert sum(tokenized) > before
+    vocabulary = tokenizer.get_vocabulary()
+
+    def num_tokenized(a=text, b=text[5:], length=7, min_tokens=8, of_tokenizer=None, **of_corpus):
+        write(tmp_path / "a.txt", a)
+        write(tmp_path / "b.txt", b)
+        corpus = Corpus(tmp_path / "*.txt", **{"document_boundary": "line", **of_corpus})
+        tokenizer = ks.SpanBertTokenizer(**{"vocabulary": vocabulary, **(of_tokenizer or {})})
+        before = sum(tokenized)
+        corpus.prepared(ks.SpanBertPretrainerPreprocessor(tokenizer, length), min_tokens)
+        return sum(tokenized) - before
+
+    num_tokenized()
+    for change in [
+        {"held_out": 0.5}, {"document_boundary": "blank_line"}, {"cross_documents": True},
+        {"a": text.replace("w11", "w12")}, {"a": text[5:], "b": text}, {"length": 8},
+        {"min_tokens": 2}, {"of_tokenizer": {"vocabulary": [*vocabulary, "more"]}},
+        {"of_tokenizer": {"lowercase": True}},
+        {"of_tokenizer": {"special_tokens_in_strings": True}},
+    ]:  # fmt: skip
+        assert num_tokenized(**change), change
+    assert not num_tokenized()
 
 
 def test_text_must_not_change_until_it_is_tokenized(tmp_path, preprocessor, tokenizer, monkeypatch):
@@ -366,10 +312,9 @@ def test_text_must_not_change_until_it_is_tokenized(tmp_path, preprocessor, toke
         corpus.prepared(preprocessor)
     # The blocks of the other text are not in the cache.
     write(path, "w1 w2 w3 w4 w5 w6 w7 w8 w9")
-    (block,) = Corpus(path).prepared(preprocessor).read(np.arange(1))
-    assert preprocessor.tokenizer.detokenize(block[1:-1]) == "w1 w2 w3 w4 w5"
-    path = write(tmp_path / "a.txt", "w1 w2 w3 w4 w5 w6 w7 w8 w9")
     corpus = Corpus(path)
+    (block,) = corpus.prepared(preprocessor).read(np.arange(1))
+    assert preprocessor.tokenizer.detokenize(block[1:-1]) == "w1 w2 w3 w4 w5"
     blocks = blocks_module.BlockBuilder.blocks
 
     def change(*args):

@@ -185,57 +185,45 @@ def test_invalid_manifest_is_refused(copy):
         PreparedCorpus(str(copy))
 
 
-@pytest.mark.parametrize("is_prepared", [False, True])
-def test_pairs_need_blocks_of_single_documents(texts, tokenizer, tmp_path, is_prepared):
+def test_pairs_need_blocks_of_single_documents(texts, tokenizer, tmp_path):
     corpus = Corpus(texts, "blank_line", held_out=0.2, cross_documents=True)
-    if is_prepared:
-        corpus = prepare(corpus, tokenizer, LENGTH, str(tmp_path / "p"))
     pairs = ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH, next_sentence=True)
-    with pytest.raises(ValueError, match="`next_sentence` .* of one document each"):
-        corpus.training_dataset(pairs, 4, seed=1)
-    corpus.prepared(ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH))
+    for text in [corpus, prepare(corpus, tokenizer, LENGTH, str(tmp_path / "p"))]:
+        with pytest.raises(ValueError, match="`next_sentence` .* of one document each"):
+            text.training_dataset(pairs, 4, seed=1)
+        text.prepared(ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH))
 
 
 @pytest.mark.parametrize(
-    "length, tokens, lowercase, message",
+    "length, settings, message",
     [
-        (13, VOCABULARY, False, f"sequence length, 13. .*Received: .*, with {LENGTH}"),
-        (LENGTH, [*VOCABULARY[:6], "zwei", *VOCABULARY[7:]], False, "token 6 is 'zwei'.*is 'two'"),
-        (LENGTH, [*VOCABULARY, "more"], False, "token 12 is 'more'.*where it is None"),
-        (LENGTH, VOCABULARY, True, "lowercase=True. Received: .*lowercase=False"),
+        (13, {}, f"sequence length, 13. .*Received: .*, with {LENGTH}"),
+        (LENGTH, {"vocabulary": [*VOCABULARY[:-1], "acht"]}, "11 is 'acht'.*where it is 'seven'"),
+        (LENGTH, {"vocabulary": [*VOCABULARY, "more"]}, "token 12 is 'more'.*where it is None"),
+        (LENGTH, {"lowercase": True}, "lowercase=True. Received: .*lowercase=False"),
+        (LENGTH, {"added_tokens": {"two": True}}, r"=\{'two': True\}. Received: .*tokens=\{\}"),
+        (LENGTH, {"special_tokens_in_strings": True}, "special.*=True. Received: .*=False"),
     ],
 )
-def test_error_for_another_model_names_the_difference(folder, length, tokens, lowercase, message):
-    tokenizer = ks.SpanBertTokenizer(tokens, lowercase=lowercase)
+def test_error_for_another_model_names_the_difference(folder, length, settings, message):
+    tokenizer = ks.SpanBertTokenizer(**{"vocabulary": VOCABULARY, **settings})
     with pytest.raises(ValueError, match=message):
         PreparedCorpus(folder).prepared(ks.SpanBertPretrainerPreprocessor(tokenizer, length))
 
 
-def test_added_tokens_are_recorded(corpus, folder, tmp_path):
-    more = ks.SpanBertTokenizer(VOCABULARY, added_tokens={VOCABULARY[-1]: True})
-    written = prepare(corpus, more, LENGTH, str(tmp_path / "p"))
-    assert written.tokenizer().added_tokens == more.added_tokens
-    preprocessor = ks.SpanBertPretrainerPreprocessor(more, LENGTH)
-    PreparedCorpus(str(tmp_path / "p")).prepared(preprocessor)
-    with pytest.raises(ValueError, match=r"added_tokens=\{'.*': True\}. Received: .*tokens=\{\}"):
-        PreparedCorpus(folder).prepared(preprocessor)
-
-
 @pytest.mark.parametrize("runner", [None, "DirectRunner"])
-def test_special_tokens_in_texts_are_recorded(tmp_path, runner):
+def test_settings_of_the_tokenizer_are_recorded(tmp_path, runner):
     if runner:
         pytest.importorskip("apache_beam")
     (tmp_path / "a.txt").write_text("one [MASK] two")
-    finds = ks.SpanBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
+    settings = {"added_tokens": {"two": True}, "special_tokens_in_strings": True}
+    tokenizer = ks.SpanBertTokenizer(VOCABULARY, **settings)
     corpus, folder = Corpus(str(tmp_path / "a.txt")), str(tmp_path / "p")
-    prepare(corpus, finds, LENGTH, folder, min_tokens=3, beam_runner=runner)
+    prepare(corpus, tokenizer, LENGTH, folder, min_tokens=3, beam_runner=runner)
     written = PreparedCorpus(folder)
     (block,) = written.read(np.array([0]))
     assert block[1:4].tolist() == written.tokenizer()("one [MASK] two").tolist() == [5, 4, 6]
-    written.prepared(ks.SpanBertPretrainerPreprocessor(finds, LENGTH))
-    preprocessor = ks.SpanBertPretrainerPreprocessor(ks.SpanBertTokenizer(VOCABULARY), LENGTH)
-    with pytest.raises(ValueError, match="special_tokens_in_strings=False. Received: .*=True"):
-        written.prepared(preprocessor)
+    written.prepared(ks.SpanBertPretrainerPreprocessor(tokenizer, LENGTH))
 
 
 def test_invalid_folders_and_arguments_are_named(corpus, tokenizer, folder, tmp_path):

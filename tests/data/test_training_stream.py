@@ -45,6 +45,7 @@ def test_stream_starts_at_any_step(corpus, preprocessor):
         dataset = stream.dataset()
         assert batches(dataset, 7) == whole[step : step + 7]
         assert batches(dataset, 2) == whole[step : step + 2]  # A second iterator.
+        assert stream.batch(2)[0]["token_ids"].tolist() == whole[2][0]
 
 
 def test_changed_text_is_refused(corpus, preprocessor, tmp_path):
@@ -94,44 +95,25 @@ def test_processes_give_the_rows_of_one(corpus, preprocessor, next_sentence, mon
 
 def test_processes_that_share_a_model_get_the_same_part():
     dataset = tf.data.Dataset.from_tensors(np.arange(6))
+    stream = Batches(np.arange(9), batch_size=6, seed=1)
     for process, part, rows in [(1, 0, [0, 1, 2]), (2, 1, [3, 4, 5])]:
         shared = Distribution(2, process, num_processes=4, part=part, num_parts=2)
         (own,) = shared.split(dataset).as_numpy_iterator()
         assert own[0].tolist() == rows
+        (own,) = shared.dataset(stream).take(1).as_numpy_iterator()
+        assert np.array_equal(own, stream.batch(0)[rows])
 
 
-def test_dataset_of_a_process_has_its_part_of_each_batch():
+def test_invalid_parts_and_rows_are_refused():
     stream = Batches(np.arange(9), batch_size=6, seed=1)
-    (whole,) = stream.dataset().take(1).as_numpy_iterator()
-    shared = Distribution(3, 1, num_processes=3, part=1, num_parts=3)
-    (own,) = shared.dataset(stream).take(1).as_numpy_iterator()
-    assert np.shape(own) == (2,) and np.array_equal(own, whole[2:4])
-
-
-@pytest.mark.parametrize("part, num_parts", [(0, 4), (3, 3), (-1, 3)])
-def test_invalid_parts_are_refused(part, num_parts):
-    stream = Batches(np.arange(9), batch_size=6, seed=1)
-    with pytest.raises(ValueError, match="`batch_size` a multiple of `num_parts`"):
-        stream.dataset(part, num_parts)
-
-
-def test_batch_returns_the_training_batch(corpus, preprocessor):
-    stream = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=1)
-    iterator = stream.dataset().as_numpy_iterator()
-    for step in range(3):  # The running dataset continues.
-        x = next(iterator)[0]
-        np.testing.assert_array_equal(stream.batch(step)[0]["token_ids"], x["token_ids"])
-
-
-def test_negative_seed_is_refused():
+    for part, num_parts in [(0, 4), (3, 3), (-1, 3)]:
+        with pytest.raises(ValueError, match="`batch_size` a multiple of `num_parts`"):
+            stream.dataset(part, num_parts)
     with pytest.raises(ValueError, match="`seed` must be at least 0. Received: seed=-1"):
         Batches((np.arange(5),), batch_size=2, seed=-1)
-
-
-@pytest.mark.parametrize("size", [4, 6])
-def test_arrays_of_different_numbers_of_rows_are_refused(size):
-    with pytest.raises(ValueError, match=rf"the same number of rows. Received: \[5, {size}\]"):
-        Batches((np.arange(5), np.arange(size)), batch_size=2, seed=1)
+    for size in [4, 6]:
+        with pytest.raises(ValueError, match=rf"the same number of rows. Received: \[5, {size}\]"):
+            Batches((np.arange(5), np.arange(size)), batch_size=2, seed=1)
 
 
 def test_rows_that_fill_the_last_batch_are_copies_with_weight_0():

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -22,6 +23,11 @@ def read_json(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+@pytest.fixture(scope="module")
+def content(shared_data):
+    return read_json(shared_data / "reference" / "coref" / "scorer" / "expected.json")
+
+
 def assert_cut(score, official):
     assert official - 1e-9 <= score <= official + 0.01 + 1e-9
 
@@ -38,8 +44,7 @@ def assert_official(scores, official):
     assert scores["average_f1"] == pytest.approx(official["average_f1"], abs=0.01)
 
 
-def test_scores_equal_the_official_scorer(shared_data):
-    content = read_json(shared_data / "reference" / "coref" / "scorer" / "expected.json")
+def test_scores_equal_the_official_scorer(content):
     cases = content["cases"]
     assert len(cases) == 19
     for case in cases:
@@ -50,12 +55,9 @@ def test_scores_equal_the_official_scorer(shared_data):
     assert_official(metrics.coreference(golds, predictions), official)
 
 
-def test_lea_equals_the_published_definition(shared_data):
+def test_lea_equals_the_published_definition(content):
     # The released code differs from the paper for singletons and repeated mentions.
-    other = {"key_singletons", "response_singletons", "both_singletons", "only_singletons"}
-    other.add("duplicated_response_mention")
-    content = read_json(shared_data / "reference" / "coref" / "scorer" / "expected.json")
-    cases = [case for case in content["cases"] if case["name"] not in other]
+    cases = [c for c in content["cases"] if not re.search("singletons|duplicated", c["name"])]
     assert len(cases) == 14
     for case in cases:
         found = score(case["key"], case["response"])["lea"]

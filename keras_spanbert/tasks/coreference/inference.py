@@ -15,22 +15,19 @@ from keras_spanbert import distribution
 from keras_spanbert.data.batches import round_up
 from keras_spanbert.data.coreference_documents import check_training_clusters
 from keras_spanbert.layers.array_functions import (
-    append_end,
     cumsum,
     distinct_numbers,
     fixed_point,
     int32,
     range_like,
-    scatter_add,
     scatter_min,
-    size,
     take,
     true_indices,
 )
 from keras_spanbert.models.keras_model import one_thread
 from keras_spanbert.models.lora import forget_old_functions
 from keras_spanbert.optional import tf, tnp
-from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, candidate_spans, num_top_spans
+from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS, num_top_spans
 from keras_spanbert.tasks.coreference.preprocessor import (
     SEPARATOR_NUMBER,
     cut_into_segments,
@@ -56,14 +53,20 @@ def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
     mask = tensors["input_mask"]
     is_overlap = "overlap_ids" in tensors
     is_token = mask_separators(mask, xp) if is_overlap else mask > 0
-    segment, place = (xp.asarray(x, dtype=np.int32) for x in xp.nonzero(is_token))
+    segment, place = (int32(xp, x) for x in xp.nonzero(is_token))
     places = segment * mask.shape[1] + place
     if given:
         starts, ends = tensors["gold_starts"], tensors["gold_ends"]
         top_span_mask = xp.full_like(starts, GIVEN)
-    else:
-        starts, ends = candidate_spans(tensors["sentence_map"], model.max_span_width, xp)
-        num_top = num_top_spans(xp.size(places), model.top_span_ratio, xp)
+    else:  # All spans up to the maximum width that do not cross a sentence, sorted.
+        sentence_map, num_tokens = tensors["sentence_map"], xp.size(places)
+        first = range_like(xp, sentence_map)[:, None]
+        last = first + np.arange(model.max_span_width, dtype=np.int32)
+        sentences = take(xp, sentence_map, xp.minimum(last, num_tokens - 1))
+        is_span = (last < num_tokens) & (sentences == sentence_map[:, None])
+        starts, widths = (int32(xp, x) for x in xp.nonzero(is_span))
+        ends = starts + widths
+        num_top = num_top_spans(num_tokens, model.top_span_ratio, xp)
         top_span_mask = xp.ones((num_top,), np.int32)
     inputs = {
         "token_ids": tensors["input_ids"],
@@ -79,8 +82,7 @@ def document_inputs(tensors: dict, model, xp=np, given: bool = False) -> dict:
     if is_overlap:
         inputs["overlap_token_ids"] = tensors["overlap_ids"]
         inputs["overlap_padding_mask"] = tensors["overlap_mask"]
-        is_token = xp.reshape(mask_separators(tensors["overlap_mask"], xp), (-1,))
-        inputs["overlap_places"] = xp.asarray(xp.nonzero(is_token)[0], dtype=np.int32)
+        inputs["overlap_places"] = true_indices(xp, mask_separators(tensors["overlap_mask"], xp))
     return inputs
 
 
@@ -98,27 +100,29 @@ def gold_clusters(tensors: dict, inputs: dict) -> np.ndarray:
     return labels
 
 
-def mask_separators(mask, xp=np):
+def mask_separators(mask, xp):
     """Returns where rows have tokens other than separators, their first and last tokens."""
-    num_following = xp.cumsum(mask[:, ::-1], axis=1, dtype=np.int32)[:, ::-1] - mask
+    num_following = cumsum(xp, mask[:, ::-1], axis=1)[:, ::-1] - mask
     return (mask > 0) & (np.arange(mask.shape[1]) > 0) & (num_following > 0)
 
 
-def padded_sizes(inputs: dict, model, xp=np) -> dict:
-    """Returns the number of rows to pad each input to, and the `length` of rows of tokens.
+def padded_sizes(rows: Iterable[dict], model, xp=np) -> dict:
+    """Returns the number of rows to pad each input of documents to, and the `length` of rows.
 
     Graphs have dynamic shapes. Otherwise there are only a few sizes: 1, 2, 3, 4, 5, 6, 7, 8, 10,
     12, 14, 16, 20, 24, ..., at most a quarter more than needed.
     """
-    sizes, longest = {}, np.int32(1)
-    columns = np.arange(1, inputs["token_ids"].shape[1] + 1, dtype=np.int32)
-    for name, array in inputs.items():
-        if name.endswith("padding_mask"):
-            is_used = xp.asarray(xp.any(array > 0, axis=0), dtype=np.int32)
-            longest = xp.maximum(longest, xp.max(is_used * columns))
-        if name != "genre":
-            sizes[name] = xp.size(array[:, 0] if len(array.shape) == 2 else array)
-    sizes["length"] = longest
+    sizes = {"length": np.int32(1)}
+    for inputs in rows:
+        columns = np.arange(1, inputs["token_ids"].shape[1] + 1, dtype=np.int32)
+        for name, array in inputs.items():
+            if name != "genre":
+                rows_of_it = array[:, 0] if len(array.shape) == 2 else array
+                sizes[name] = xp.maximum(sizes.get(name, np.int32(0)), xp.size(rows_of_it))
+            if name.endswith("padding_mask"):
+                is_used = int32(xp, xp.any(array > 0, axis=0))
+                sizes["length"] = xp.maximum(sizes["length"], xp.max(is_used * columns))
+    num_needed = sizes["top_span_mask"]
     if xp is np:
         sizes = {name: round_up(int(number)) for name, number in sizes.items()}
     # Whole blocks of the widest span, which the attention of spans uses.
@@ -127,16 +131,11 @@ def padded_sizes(inputs: dict, model, xp=np) -> dict:
     num_top = num_top_spans(sizes["token_places"], model.top_span_ratio, xp)
     # That many antecedents are always chosen.
     num_top = xp.maximum(num_top, np.int32(model.max_top_antecedents))
-    if xp is np and len(inputs["top_span_mask"]) > num_top:
-        num_top = sizes["top_span_mask"]  # Given mentions can be more than a model keeps.
-    sizes["top_span_mask"] = num_top
+    # Given mentions can be more than a model keeps.
+    if xp is not np or num_needed <= num_top:
+        sizes["top_span_mask"] = num_top
     sizes["length"] = xp.minimum(sizes["length"], np.int32(len(columns)))
     return sizes
-
-
-def largest(sizes: Iterable[dict]) -> dict:
-    """Returns the maximum of each size."""
-    return keras.tree.map_structure(lambda *numbers: max(numbers), *sizes)
 
 
 def pad(inputs: dict, sizes: dict, xp=np) -> dict:
@@ -174,14 +173,15 @@ class Documents:
         if is_training:
             check_training_clusters(documents)
         self.has_labels = all("clusters" in document for document in documents)
-        self.max_segments = model.max_training_sentences if is_training else None
+        self.max_segments = model.max_training_sentences if is_training else 10**9  # All.
         self.seed = seed
         # Large enough for any run of segments.
-        self.sizes = largest(
-            padded_sizes(self._inputs(self._run(document, first)), model)
+        runs = (
+            self._inputs(truncate(document, first, self.max_segments))
             for document in self.tensors
             for first in range(self._num_runs(document))
         )
+        self.sizes = padded_sizes(runs, model)
 
     def __len__(self):
         return len(self.tensors)
@@ -201,20 +201,15 @@ class Documents:
         """Returns the arrays of the run of segments that is used of a document in an epoch."""
         tensors = self.tensors[number]
         generator = np.random.default_rng([self.seed, epoch, number])
-        return self._run(tensors, int(generator.integers(self._num_runs(tensors))))
+        first = int(generator.integers(self._num_runs(tensors)))
+        return truncate(tensors, first, self.max_segments)
 
     def _inputs(self, tensors):
         inputs = document_inputs(tensors, self.model)
         return {**inputs, "cluster_ids": gold_clusters(tensors, inputs)}
 
     def _num_runs(self, tensors):
-        num_segments = len(tensors["input_ids"])
-        return max(num_segments - (self.max_segments or num_segments), 0) + 1
-
-    def _run(self, tensors, first):
-        if self._num_runs(tensors) == 1:
-            return tensors
-        return truncate(tensors, first, self.max_segments)
+        return max(len(tensors["input_ids"]) - self.max_segments, 0) + 1
 
 
 # Maximum number of tokens of a chunk's segments, unless a single segment has more. Longer chunks
@@ -233,7 +228,7 @@ def predict_rows(
     with `top_spans`, the indices of the spans among the candidates, and with a memory `spans`: see
     `ResolverLayers.outputs`. `sizes` to pad to are by default those of the inputs.
     """
-    sizes = sizes or largest(padded_sizes(x, model, xp) for x in inputs)
+    sizes = sizes or padded_sizes(inputs, model, xp)
     rows = [pad(x, sizes, xp) for x in inputs]
     batch = {name: xp.concatenate([row[name] for row in rows], axis=0) for name in rows[0]}
     if memory is not None:
@@ -251,56 +246,10 @@ def predict_rows(
         # All other outputs have a row for each span that is kept.
         scores = outputs["candidate_mention_scores"][row][: xp.size(x["starts"])]
         of_row["candidate_mention_scores"] = scores
-        for name, values in [
-            ("starts", x["starts"]),
-            ("ends", x["ends"]),
-            ("mention_scores", scores),
-        ]:
-            of_row[f"top_span_{name}"] = xp.take(values, of_row["top_spans"], axis=0)
+        columns = {"starts": x["starts"], "ends": x["ends"], "mention_scores": scores}
+        for name, values in columns.items():
+            of_row[f"top_span_{name}"] = take(xp, values, of_row["top_spans"])
         found.append(of_row)
-    return found
-
-
-def link_documents(
-    model,
-    documents: dict[int, dict],
-    batch_size: int,
-    max_spans_in_memory: int,
-    min_link_score: float | None,
-    given: set[int],
-) -> dict[int, dict]:
-    """Returns the kept spans of each document, with their best antecedents: `extract_spans`.
-
-    Documents, `tensors` by number, with at most `max_spans_in_memory` spans are scored whole, in
-    batches with at most that many spans, and longer ones in chunks. `given` are the numbers of
-    those whose gold mentions are the only spans.
-    """
-    num_spans = {
-        # Not `num_top_spans`, which is limited to the maximum of the released graph.
-        number: int(tensors["text_len"].sum() * model.top_span_ratio)
-        for number, tensors in documents.items()
-    }
-    for number in given & documents.keys():
-        num_spans[number] = max(num_spans[number], len(documents[number]["gold_starts"]))
-    # The graph for whole documents keeps at most `MAX_TOP_SPANS`.
-    max_whole = min(max_spans_in_memory, MAX_TOP_SPANS)
-    found = {}
-    waiting = sorted(documents, key=num_spans.__getitem__, reverse=True)
-    while waiting:
-        most = num_spans[waiting[0]]
-        if most > max_whole:
-            number = waiting.pop(0)
-            found[number] = score_in_chunks(
-                model, documents[number], max_spans_in_memory, min_link_score, number in given
-            )
-            continue
-        num_rows = max(min(batch_size, max_spans_in_memory // max(most, 1)), 1)
-        batch, waiting = waiting[:num_rows], waiting[num_rows:]
-        rows = predict_rows(
-            model, [document_inputs(documents[i], model, given=i in given) for i in batch]
-        )
-        for number, row in zip(batch, rows):
-            found[number] = extract_spans(row, min_link_score=min_link_score)
     return found
 
 
@@ -311,7 +260,7 @@ def score_in_chunks(
     min_link_score: float | None = None,
     given: bool = False,
 ) -> dict:
-    """Scores one document in chunks: see `link_documents`."""
+    """Scores one document in chunks: see `find_clusters`."""
     num_segments = max(_CHUNK_TOKENS // tensors["input_ids"].shape[1], 1)
     begins = [*range(0, len(tensors["input_ids"]), num_segments)]
     first_tokens = np.cumsum([0, *tensors["text_len"]])
@@ -333,7 +282,7 @@ def score_in_chunks(
         return inputs
 
     # All chunks have the same shape.
-    sizes = largest(padded_sizes(inputs_at(begin), model) for begin in begins)
+    sizes = padded_sizes(map(inputs_at, begins), model)
     layers = model.resolver_layers
     memory = Memory(max_spans_in_memory, layers.num_levels, layers.embedding_dim)
     found = []
@@ -403,8 +352,7 @@ def extract_spans(
     `best_antecedents` (-1 for none) and `link_scores`, their probabilities among all antecedents
     and none. A chunk begins at `first_token`, and `index` `[M + K]` has the numbers of its spans.
     """
-    antecedents = row["top_antecedents"]
-    scores = row["top_antecedent_scores"]
+    antecedents, scores = row["top_antecedents"], row["top_antecedent_scores"]
     place = xp.argmax(scores, axis=1)[:, None]  # 0 for none.
     with_none = xp.concatenate([-xp.ones_like(antecedents[:, :1]), antecedents], axis=1)
     best = xp.take_along_axis(with_none, place, axis=1)[:, 0]
@@ -430,13 +378,13 @@ def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = Fals
     the same words, the earlier cluster counts.
     """
     best = int32(xp, spans["best_antecedents"])
-    span, num_spans = range_like(xp, best), size(xp, best)
-    never = 2 * num_spans  # A place in the order after all others.
+    span, never = range_like(xp, best), np.int32(NO_SPAN)  # `never` is after all others.
     is_word = word_of >= 0
-    words = take(xp, word_of, true_indices(xp, is_word))
     before = xp.concatenate([np.zeros(1, np.int32), cumsum(xp, is_word)], axis=0)
-    first = take(xp, append_end(xp, words, size(xp, word_of)), take(xp, before, spans["starts"]))
-    words = xp.concatenate([np.full(1, -1, np.int32), words], axis=0)
+    # Between words before and after all others.
+    words = [np.full(1, -1, np.int32), word_of[is_word], np.full(1, never)]
+    words = xp.concatenate(words, axis=0)
+    first = take(xp, words, take(xp, before, spans["starts"]) + 1)
     last = take(xp, words, take(xp, before, spans["ends"] + 1))
 
     def minimum(values, groups):
@@ -447,7 +395,7 @@ def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = Fals
     (root,) = fixed_point(xp, lambda root: [take(xp, root, root)], [xp.where(best < 0, span, best)])
     order = minimum(xp.where(best < 0, never, span), root)
     is_alone = order == never
-    order = xp.where(is_alone, num_spans + span, order)
+    order = xp.where(is_alone, span + never // 2, order)
     is_single = is_alone & ((spans["mention_scores"] > 0) | given) & singletons
     is_mention = (first <= last) & (is_single | ~is_alone)
 
@@ -458,9 +406,8 @@ def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = Fals
     is_mention &= order == minimum(order, place)
     same = minimum(xp.where(is_mention, span, never), place)
     if not singletons:
-        is_new = int32(xp, is_mention & (same == span))
-        counts = scatter_add(xp, xp.zeros_like(span)[None], root, is_new)[0]
-        is_mention &= take(xp, counts, root) > 1
+        is_other = is_mention & (same != minimum(xp.where(is_mention, same, never), root))
+        is_mention &= minimum(xp.where(is_other, np.int32(-1), span), root) < 0
     cluster = xp.where(is_mention, order, np.int32(-1))
     return {"first": first, "last": last, "cluster": cluster, "same": same}
 
@@ -499,43 +446,37 @@ def cluster_mentions(
 # B = texts. For one text, W = words.
 
 
-def serve_clusters(model):
-    """Returns the function of `text`, strings `[B]`, that a SavedModel serves."""
+def serve_clusters(model, text) -> dict:
+    """Returns the clusters of texts, strings `[B]`, as a SavedModel serves them."""
+    texts = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # Replaces invalid bytes.
+    sentences = split(texts)
 
-    def serve(text):
-        texts = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # Replaces invalid bytes.
-        sentences = split(texts)
-
-        def serve_one(i):
-            words = sentences.words[i]
-            cluster, first, last = tf.cond(
-                tf.size(words) > 0,
-                lambda: _mentions(model, words, sentences.sizes[i]),
-                lambda: (tf.zeros([0], tf.int32),) * 3,
-            )
-            starts = tf.gather(sentences.starts[i], first)
-            return cluster, starts, tf.gather(sentences.ends[i], last)
-
-        ragged = tf.RaggedTensorSpec([None], tf.int32)
-        cluster, start, end = tf.map_fn(
-            serve_one,
-            tf.range(tf.size(texts)),
-            fn_output_signature=(ragged, ragged, ragged),
-            parallel_iterations=1,
+    def serve_one(i):
+        words = sentences.words[i]
+        cluster, first, last = tf.cond(
+            tf.size(words) > 0,
+            lambda: _mentions(model, words, sentences.sizes[i]),
+            lambda: (tf.zeros([0], tf.int32),) * 3,
         )
-        # The text that contains each mention.
-        whole = tf.gather(texts, cluster.value_rowids())
-        mention = tf.strings.substr(
-            whole, start.values, end.values - start.values, unit="UTF8_CHAR"
-        )
-        return {
-            "mention": cluster.with_values(mention).to_tensor(""),
-            "start": start.to_tensor(-1),
-            "end": end.to_tensor(-1),
-            "cluster": cluster.to_tensor(-1),
-        }
+        starts = tf.gather(sentences.starts[i], first)
+        return cluster, starts, tf.gather(sentences.ends[i], last)
 
-    return serve
+    ragged = tf.RaggedTensorSpec([None], tf.int32)
+    cluster, start, end = tf.map_fn(
+        serve_one,
+        tf.range(tf.size(texts)),
+        fn_output_signature=(ragged, ragged, ragged),
+        parallel_iterations=1,
+    )
+    # The text that contains each mention.
+    whole, sizes = tf.gather(texts, cluster.value_rowids()), end.values - start.values
+    mention = tf.strings.substr(whole, start.values, sizes, unit="UTF8_CHAR")
+    return {
+        "mention": cluster.with_values(mention).to_tensor(""),
+        "start": start.to_tensor(-1),
+        "end": end.to_tensor(-1),
+        "cluster": cluster.to_tensor(-1),
+    }
 
 
 def _mentions(model, words, sentence_sizes):
@@ -575,9 +516,9 @@ def _tensors(preprocessor, words, sentence_sizes):
     )
     pieces = tf.concat([found, unknown], axis=1)
     sizes = tf.cast(pieces.row_lengths(), tf.int32)
-    added = preprocessor.added_separators()
-    segments = cut_into_segments(tnp, sizes, sentence_sizes, length, not added)
     separators = tokenizer.cls_token_id, tokenizer.sep_token_id
+    added = separators if preprocessor.model_type == "overlap" else None
+    segments = cut_into_segments(tnp, sizes, sentence_sizes, length, not added)
     ids = tf.gather(tf.concat([pieces.values, separators], axis=0), segments.index)
     (speaker,) = speaker_numbers(["-"], preprocessor.max_num_speakers, preprocessor.model_type)
     speakers = tf.where(segments.word_of < 0, SEPARATOR_NUMBER, speaker)

@@ -17,20 +17,6 @@ from keras_spanbert.models.backbone import dense_layer
 MAX_TOP_SPANS = 3900
 
 
-def candidate_spans(sentence_map, max_span_width: int, xp=np) -> tuple:
-    """Returns starts and ends, int32 `[N]`, sorted, of all spans of up to `max_span_width` tokens.
-
-    A span does not cross a sentence, and includes its end. `sentence_map`, int `[T]`, is the number
-    of each token's sentence.
-    """
-    num_tokens = xp.size(sentence_map)
-    starts = xp.cumsum(xp.ones_like(sentence_map), dtype=np.int32)[:, None] - 1
-    ends = starts + np.arange(max_span_width, dtype=np.int32)
-    sentences = xp.take(sentence_map, xp.minimum(ends, num_tokens - 1), axis=0)
-    starts, widths = xp.nonzero((ends < num_tokens) & (sentences == sentence_map[:, None]))
-    return xp.asarray(starts, dtype=np.int32), xp.asarray(starts + widths, dtype=np.int32)
-
-
 def num_top_spans(num_tokens, top_span_ratio: float, xp=np):
     """Returns the number of spans of a document that are kept."""
     # Uses float32 like the released graph, because rounding matters near integers.
@@ -204,9 +190,6 @@ class DocumentTokens(keras.layers.Layer):
         shape = (ops.shape(places)[0], -1, encoded.shape[-1])
         return gather_rows(ops.reshape(encoded, shape), places)
 
-    def get_config(self):  # Keras makes none for a layer with a dtype policy.
-        return super().get_config()
-
 
 class WeightedLayer(keras.layers.Layer):
     """A layer with dropout and one initializer, for the resolver's arguments `settings`."""
@@ -264,7 +247,6 @@ class Gate(WeightedLayer):
 
     def build(self, *_):
         self.gate.build((None, 2 * self.dim))
-        self.built = True
 
     def call(self, x, y):
         gate = ops.sigmoid(self.gate(ops.concatenate([x, y], axis=-1)))
@@ -280,7 +262,6 @@ class SpanWidths(WeightedLayer):
         # embedding.
         shape = self.settings["max_span_width"], self.settings["feature_size"]
         self.table = self.add_matrix("embeddings", *shape)
-        self.built = True
 
     def call(self, starts, ends, training=None):
         rows = ops.take(self.table, ops.maximum(ends - starts, 0), axis=0)
@@ -303,7 +284,6 @@ class SpanHeads(WeightedLayer):
 
     def build(self, *_):
         self.attention.build((None, self.hidden_dim))
-        self.built = True
 
     def call(self, tokens):
         W, H = self.settings["max_span_width"], self.hidden_dim

@@ -28,12 +28,11 @@ from keras_spanbert.tasks.coreference.scoring import (
 from keras_spanbert.training.losses import WeightedMean
 from keras_spanbert.training.optimizer import TwoRateAdam
 
-# Arguments that determine which weights exist and what they mean.
-_FIXED_BY_WEIGHTS = (
-    "model_type", "max_training_sentences", "max_span_width", "ffnn_size", "ffnn_depth",
-    "feature_size", "coref_depth", "fine_grained", "use_prior", "use_metadata", "use_features",
-    "use_segment_distance", "model_heads", "genres",
-)  # fmt: skip
+# Arguments that change neither which weights exist nor what they mean.
+_FREE = {
+    "max_segment_len", "top_span_ratio", "max_top_antecedents", "max_num_speakers",
+    "dropout_rate", "singletons",
+}  # fmt: skip
 # Arguments that the preprocessor has too, with its name for them.
 SHARED = {
     "max_segment_len": "sequence_length",
@@ -41,31 +40,6 @@ SHARED = {
     "max_num_speakers": "max_num_speakers",
     "genres": "genres",
 }
-
-
-def check_shared(arguments: dict, preprocessor) -> None:
-    """Raises a `ValueError` if a resolver's arguments differ from its preprocessor's."""
-    for name, of_it in SHARED.items():
-        given, value = arguments[name], getattr(preprocessor, of_it)
-        check_in(name, given, given == value, f"the preprocessor's, {value!r}")
-
-
-def marginal_loss(scores, antecedents, labels):
-    """Returns the negative log-likelihood of the right antecedents of each span, nats `[..., K]`.
-
-    `scores` are `[..., K, 1 + A]`, first of no antecedent, -inf for a missing one; `antecedents`
-    int `[..., K, A]`; and `labels` int `[..., K]`, each span's gold cluster, 0 for none.
-    """
-    # https://arxiv.org/abs/1707.07045, section 4.
-    shape = ops.shape(antecedents)
-    flat = ops.reshape(antecedents, (*shape[:-2], shape[-2] * shape[-1]))
-    of_antecedents = ops.reshape(ops.take_along_axis(labels, flat, axis=-1), shape)
-    is_right = (of_antecedents == labels[..., None]) & (labels[..., None] > 0)
-    is_right = is_right & (scores[..., 1:] > -np.inf)
-    has_none = ops.logical_not(ops.any(is_right, axis=-1, keepdims=True))
-    is_right = ops.concatenate([has_none, is_right], axis=-1)
-    right = ops.logsumexp(ops.where(is_right, scores, -np.inf), axis=-1)
-    return ops.logsumexp(scores, axis=-1) - right
 
 
 # Released tables of the features of a pair.
@@ -132,27 +106,25 @@ def head_entries(settings: dict) -> Iterator[Entry]:
 
 def infer_arguments(tensors: dict) -> dict:
     """Infers the resolver's arguments from the `Tensor`s of a checkpoint, by name."""
-
-    def shape(name):
-        return tensors[name].shape if name in tensors else None
-
-    hidden = [name for name in tensors if name.startswith("mention_scores.hidden_weights_")]
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    hidden = [name for name in shapes if name.startswith("mention_scores.hidden_weights_")]
+    widths, prior = "span_width_embeddings.weight", "span_width_prior_embeddings.weight"
     arguments = {
-        "use_features": "span_width_embeddings.weight" in tensors,
-        "use_metadata": _FEATURES["same_speaker"] in tensors,
-        "use_prior": "span_width_prior_embeddings.weight" in tensors,
-        "model_heads": "mention_word_attn.output_weights" in tensors,
-        "fine_grained": "coref_layer.slow_antecedent_scores.output_weights" in tensors,
+        "use_features": widths in shapes,
+        "use_metadata": _FEATURES["same_speaker"] in shapes,
+        "use_prior": prior in shapes,
+        "use_segment_distance": _FEATURES["segment_distance"] in shapes,
+        "model_heads": "mention_word_attn.output_weights" in shapes,
+        "fine_grained": "coref_layer.slow_antecedent_scores.output_weights" in shapes,
         "ffnn_depth": len(hidden),
     }
     if hidden:
-        arguments["ffnn_size"] = shape(hidden[0])[-1]
-    widths = shape("span_width_embeddings.weight") or shape("span_width_prior_embeddings.weight")
-    if widths:
-        arguments["max_span_width"], arguments["feature_size"] = widths
-    distances = shape(_FEATURES["segment_distance"])
-    arguments["use_segment_distance"] = bool(distances)
-    if distances:
+        arguments["ffnn_size"] = shapes[hidden[0]][-1]
+    for name in (widths, prior):
+        if name in shapes:
+            arguments["max_span_width"], arguments["feature_size"] = shapes[name]
+    if arguments["use_segment_distance"]:
+        distances = shapes[_FEATURES["segment_distance"]]
         arguments["max_training_sentences"], arguments["feature_size"] = distances
     return arguments
 
@@ -163,22 +135,19 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
     Every span of a sentence gets a mention score. The best spans that do not cross
     are kept. A cheap score of all pairs selects possible antecedents of each span. A
-    better score then chooses one of them, or none. It also uses what is known
-    about a mention's likely antecedents.
+    better score, which also uses a mention's likely antecedents, then chooses one of
+    them, or none.
 
-    `fit` and `evaluate` take a list of documents, in the format of
-    `SpanBertCoreferenceResolverPreprocessor.segment`, or batches of arrays.
-    `validation_data` of `fit` can be a list of documents too. By default a batch is
-    one document. `fit` cuts documents with more than `max_training_sentences`
-    segments to that many, at another place in each epoch.
+    `fit`, its `validation_data` and `evaluate` take a list of documents, in the format
+    of `SpanBertCoreferenceResolverPreprocessor.segment`, or batches of arrays. By
+    default a batch is one document. `fit` cuts documents with more than
+    `max_training_sentences` segments to that many, at another place in each epoch.
 
     Args:
         backbone: `SpanBertBackbone`.
         preprocessor: `SpanBertCoreferenceResolverPreprocessor`. Defaults to
             `None`.
-        model_type: "independent", segments that are encoded independently, or
-            "overlap", where each token is encoded in two segments. Defaults to
-            `"independent"`.
+        model_type: string. See the preprocessor. Defaults to `"independent"`.
         max_segment_len: int. Longest segment, in tokens. Defaults to `384`.
         max_training_sentences: int. Maximum number of segments of a document in
             training, and number of segment distances. Defaults to `3`.
@@ -190,9 +159,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         ffnn_size: int. Size of the hidden layers of scores. Defaults to `3000`.
         ffnn_depth: int. Number of hidden layers of scores. Defaults to `1`.
         feature_size: int. Size of the embeddings of features. Defaults to `20`.
-        coref_depth: int. Number of times that pairs are scored. With 2, they are
-            scored again after mentions were mixed with their likely antecedents.
-            Defaults to `2`.
+        coref_depth: int. Number of times that pairs are scored. Before the second,
+            mentions are mixed with their likely antecedents. Defaults to `2`.
         fine_grained: bool. Whether to score pairs with a network. Otherwise the
             cheap score decides. Defaults to `True`.
         use_prior: bool. Whether to use scores that depend only on the width and
@@ -212,9 +180,8 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
             OntoNotes has no such mentions. Defaults to `False`.
 
     Call shapes:
-        The arrays that `preprocess` returns, to a dict of
-        `candidate_mention_scores` float `[B, N]`, `top_spans` int32 `[B, K]`,
-        indices of candidates,
+        The arrays that `preprocess` returns, to a dict of `candidate_mention_scores`
+        float `[B, N]`, `top_spans` int32 `[B, K]`, indices of candidates,
         `top_antecedents` int32 `[B, K, A]`, and `top_antecedent_scores` float
         `[B, K, 1 + A]`.
 
@@ -281,19 +248,17 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         check_in("max_segment_len", max_segment_len, max_segment_len <= longest, rule)
         if use_metadata and not config["genres"]:
             raise ValueError("`genres` must have at least one with `use_metadata`. Received: none")
-        # === Layers ===
+        # === Config ===
+        for name, value in config.items():
+            setattr(self, name, value)
         self.preprocessor = preprocessor
-        if preprocessor is not None:
-            check_shared(config, preprocessor)
+
+        # === Layers ===
         self.resolver_layers = ResolverLayers(backbone, config)
 
         # === Functional Model ===
         inputs = model_inputs(model_type)
         super().__init__(inputs=inputs, outputs=self.resolver_layers.outputs(inputs), **kwargs)
-
-        # === Config ===
-        for name, value in config.items():
-            setattr(self, name, value)
 
     @classmethod
     def from_source(cls, source, load_weights: bool = True, **kwargs):
@@ -302,12 +267,11 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
             # Sizes must match. Weights of a feature that is switched off are not used.
             found = infer_arguments(source.tensors)
             fixed = {name: value for name, value in found.items() if not isinstance(value, bool)}
-        for name in _FIXED_BY_WEIGHTS:
-            if name in kwargs and name in (fixed or {}):
-                given, of_weights = kwargs[name], fixed[name]
-                if name == "genres":
-                    given, of_weights = given and list(given), list(of_weights)
-                check_in(name, given, given == of_weights, f"that of the weights, {of_weights!r}")
+        for name in sorted(kwargs.keys() & (fixed or {}).keys() & DEFAULTS.keys() - _FREE):
+            given, of_weights = kwargs[name], fixed[name]
+            if name == "genres":
+                given, of_weights = given and list(given), list(of_weights)
+            check_in(name, given, given == of_weights, f"that of the weights, {of_weights!r}")
         shared = {SHARED[name]: kwargs[name] for name in SHARED if name in kwargs}
         is_own = source.saved(cls.preprocessor_cls) is not None
         if source.has_vocabulary and "preprocessor" not in kwargs and (shared or not is_own):
@@ -324,12 +288,30 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         return {**DEFAULTS, "max_segment_len": length, **found}
 
     def head_flops(self, num_predictions: int = 0) -> float:
-        return self.resolver_layers.flops()
+        # Counts a segment's share of a document of `max_training_sentences` segments.
+        layers, tokens = self.resolver_layers, self.max_segment_len
+        size, hidden_dim = layers.embedding_dim, self.backbone.hidden_dim
+        candidates, kept = tokens * self.max_span_width, tokens * self.top_span_ratio
+        pairs = kept * min(kept, self.max_top_antecedents)
+
+        def network(layer, num_shared, num_rows):
+            """Counts a network whose first two pieces are multiplied once for each span."""
+            sizes = [int(np.prod(x.kernel.shape)) for x in [*layer.pieces, *layer.hidden]]
+            return num_shared * sum(sizes[:2]) + num_rows * sum(sizes[2:])
+
+        products = network(layers.mention.mention, tokens, candidates)
+        if self.model_heads:
+            products += tokens * hidden_dim + candidates * 2 * self.max_span_width * hidden_dim
+        products += kept * size * size + kept * kept * self.max_training_sentences * size
+        if self.fine_grained:
+            products += layers.num_levels * network(layers.fine.pair, kept, pairs)
+            products += (layers.num_levels - 1) * (pairs * size + kept * 2 * size * size)
+        return 2.0 * products
 
     def serving_function(self):
         """Returns the function from texts to mentions for a SavedModel, and its input specs."""
         self.check_preprocessor()
-        return serve_clusters(self), strings("text")
+        return lambda text: serve_clusters(self, text), strings("text")
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures training.
@@ -379,17 +361,33 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
         return super().compute_loss(x, losses, losses, sample_weight, training)
 
     def span_losses(self, scores, antecedents, mention_scores, labels):
-        """Returns the loss of each span that is kept, `[..., K]`: see `marginal_loss`."""
-        labels = ops.convert_to_tensor(labels)
-        losses = marginal_loss(scores, antecedents, labels)
+        """Returns the loss of each span that is kept, nats `[B, K]`.
+
+        It is the negative log-likelihood of the right antecedents, plus that of mention scores with
+        `singletons`. `scores` are `[B, K, 1 + A]`, first of no antecedent, -inf for a missing one;
+        `antecedents` int `[B, K, A]`; `labels` int `[B, K]`, each span's gold cluster, 0 for none.
+        """
+        # https://arxiv.org/abs/1707.07045, section 4.
+        labels, shape = ops.convert_to_tensor(labels), ops.shape(antecedents)
+        flat = ops.reshape(antecedents, (shape[0], shape[1] * shape[2]))
+        is_right = (
+            ops.reshape(ops.take_along_axis(labels, flat, axis=1), shape) == labels[..., None]
+        )
+        is_right = is_right & (labels[..., None] > 0) & (scores[..., 1:] > -np.inf)
+        has_none = ops.logical_not(ops.any(is_right, axis=-1, keepdims=True))
+        is_right = ops.concatenate([has_none, is_right], axis=-1)
+        right = ops.logsumexp(ops.where(is_right, scores, -np.inf), axis=-1)
+        losses = ops.logsumexp(scores, axis=-1) - right
         if self.singletons:  # The binary cross-entropy of each span being a gold mention or not.
             scores = ops.where(labels > 0, -mention_scores, mention_scores)
             losses = losses + ops.softplus(scores)
         return losses
 
-    def check_preprocessor(self) -> None:
-        super().check_preprocessor()
-        check_shared({name: getattr(self, name) for name in SHARED}, self.preprocessor)
+    def set_up_preprocessor(self) -> None:
+        if self.preprocessor is not None:
+            for name, of_it in SHARED.items():
+                given, value = getattr(self, name), getattr(self.preprocessor, of_it)
+                check_in(name, given, given == value, f"the preprocessor's, {value!r}")
 
 
 _PARAMETERS = inspect.signature(SpanBertCoreferenceResolver.__init__).parameters.values()

@@ -4,7 +4,6 @@ W = words, S = segments, L = longest segment, T = tokens of the document. `xp` i
 `tensorflow.experimental.numpy`.
 """
 
-import functools
 import itertools
 import re
 from collections.abc import Collection, Iterable
@@ -14,12 +13,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.checks import check_flags, check_in, check_range, is_number
-from keras_spanbert.data.coreference_documents import (
-    check_document,
-    has_subtokens,
-    merge_clusters,
-    with_speakers,
-)
+from keras_spanbert.data.coreference_documents import check_document, merge_clusters, with_speakers
 from keras_spanbert.layers.array_functions import (
     count_at_most,
     cumsum,
@@ -27,7 +21,6 @@ from keras_spanbert.layers.array_functions import (
     range_like,
     repeat,
     repeat_while,
-    size,
     take,
 )
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
@@ -163,10 +156,19 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         if isinstance(document, dict):
             document = with_speakers({"doc_key": "", **document})
         size, sentences = check_document(document), document["sentences"]
+        tokenizer = self.tokenizer
+        separators = tokenizer.cls_token, tokenizer.sep_token
+        has_separators = self.model_type == "independent"
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
         clusters = merge_clusters(document.get("clusters", []))
-        if has_subtokens(document):
-            self._check_separators(document)
+        if "sentence_map" in document:
+            for segment in sentences:
+                if ((*segment[:1], *segment[-1:]) == separators) != has_separators:
+                    raise ValueError(
+                        f"Segments for model_type={self.model_type!r} must be stored "
+                        f"{'with' if has_separators else 'without'} {' and '.join(separators)}. "
+                        f"Received: {segment!r:.80} in {document['doc_key']!r}"
+                    )
             return {**document, "clusters": clusters}, np.arange(size, dtype=np.int32)
         if "subtoken_map" in document:
             raise ValueError(
@@ -175,7 +177,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             )
         # OntoNotes writes a slash before some sentence ends.
         words = [word[1:] if word in ("/.", "/?") else word for word in itertools.chain(*sentences)]
-        unique, tokenizer = [*dict.fromkeys(words)], self.tokenizer
+        unique = [*dict.fromkeys(words)]
         # A word that has only control characters keeps its place.
         pieces = {
             word: [tokenizer.id_to_token(int(i)) for i in ids] or [tokenizer.oov_token]
@@ -187,10 +189,9 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             np.array([len(pieces[word]) for word in words], np.int32),
             np.array([*map(len, sentences)], np.int32),
             self.sequence_length,
-            self.model_type == "independent",
+            has_separators,
         )
-        tokens = [*itertools.chain(*(pieces[word] for word in words))]
-        tokens += [tokenizer.cls_token, tokenizer.sep_token]
+        tokens = [*itertools.chain(*(pieces[word] for word in words)), *separators]
         word_of = cut.word_of
         places = np.flatnonzero(word_of >= 0)
         first, last = (
@@ -208,18 +209,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         }
         return segmented, word_of
 
-    def _check_separators(self, document):
-        wanted = self.model_type == "independent"
-        ends = self.tokenizer.cls_token, self.tokenizer.sep_token
-        for segment in document["sentences"]:
-            has_separators = (*segment[:1], *segment[-1:]) == ends
-            if has_separators != wanted:
-                raise ValueError(
-                    f"Segments for model_type={self.model_type!r} must be stored "
-                    f"{'with' if wanted else 'without'} {ends[0]} and {ends[1]}. Received: "
-                    f"{segment!r:.80} in {document['doc_key']!r}"
-                )
-
     def tensors(self, document: dict) -> dict:
         """Returns the arrays of the released scripts for a document.
 
@@ -235,10 +224,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         """
         return self.encode(document)[0]
 
-    @functools.cached_property
-    def _id_of(self):
-        return {token: number for number, token in enumerate(self.tokenizer.get_vocabulary())}
-
     def encode(self, document: dict) -> tuple[dict, np.ndarray]:
         """Returns the `tensors` of a document, and the word of each of its tokens.
 
@@ -246,16 +231,20 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         own word.
         """
         document, word_of = self._segment(document)
-        unknown = self._id_of[self.tokenizer.oov_token]
-        separators = len(self.added_separators() or ())
+        tokenizer = self.tokenizer
+        id_of = tokenizer.reference.token_to_id
+        unknown = id_of(tokenizer.oov_token)
+        ids = [id_of(token) for token in itertools.chain(*document["sentences"])]
+        separators = None  # They are stored in the segments, or added here.
+        if self.model_type == "overlap":
+            separators = tokenizer.cls_token_id, tokenizer.sep_token_id
         sizes = [len(segment) for segment in document["sentences"]]
-        for num_tokens in sizes:
-            if num_tokens + separators > self.sequence_length:
-                raise ValueError(
-                    f"A segment must have at most the preprocessor's {self.sequence_length} "
-                    f"tokens. Received: {num_tokens + separators}"
-                )
-        tokens = itertools.chain(*document["sentences"])
+        longest = max(sizes, default=0) + len(separators or ())
+        if longest > self.sequence_length:
+            raise ValueError(
+                f"A segment must have at most the preprocessor's {self.sequence_length} tokens. "
+                f"Received: {longest}"
+            )
         names = [*itertools.chain(*document["speakers"])]
         speakers = speaker_numbers(names, self.max_num_speakers, self.model_type)
         gold = sorted(
@@ -275,11 +264,11 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             )
         tensors = {
             **segment_rows(
-                np.array([self._id_of.get(token, unknown) for token in tokens], np.int32),
+                np.array([unknown if i is None else i for i in ids], np.int32),
                 np.array(speakers, np.int32),
                 np.array(sizes, np.int32),
                 self.sequence_length,
-                self.added_separators(),
+                separators,
             ),
             "genre": np.int32(self.genres.index(genre) if genre in self.genres else 0),
             "gold_starts": starts,
@@ -288,12 +277,6 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             "sentence_map": np.array(document["sentence_map"], np.int32),
         }
         return tensors, word_of
-
-    def added_separators(self) -> tuple[int, int] | None:
-        """Returns the ids of `[CLS]` and `[SEP]` if segments are stored without them."""
-        tokenizer = self.tokenizer
-        is_overlap = self.model_type == "overlap"
-        return (tokenizer.cls_token_id, tokenizer.sep_token_id) if is_overlap else None
 
 
 SEPARATOR_SPEAKER = "[SPL]"
@@ -330,7 +313,7 @@ def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separ
     sentence_of = take(xp, repeat(xp, range_like(xp, sentence_sizes), sentence_sizes), word_of)
     last_words = xp.concatenate([none, cumsum(xp, sentence_sizes)], axis=0)
     sentence_ends = take(xp, word_ends, last_words)
-    num_subtokens = size(xp, word_of)
+    num_subtokens = word_ends[-1]
     # If separators are added later, the released script leaves one more place.
     room = max_segment_len - (2 if has_separators else 3)
 

@@ -32,9 +32,10 @@ from keras_spanbert.tasks.coreference.inference import (
     document_inputs,
     extract_spans,
     gold_clusters,
-    link_documents,
     predict_rows,
+    score_in_chunks,
 )
+from keras_spanbert.tasks.coreference.layers import MAX_TOP_SPANS
 from keras_spanbert.tasks.coreference.preprocessor import split_rows
 from keras_spanbert.tasks.coreference.splitting import split_text
 from keras_spanbert.text.strings import as_strings, replace_surrogates
@@ -76,28 +77,40 @@ def as_documents(
 
     Given mentions are the `clusters` of their document.
     """
-    texts = _as_texts(texts)
-    mentions = _for_each("mentions", mentions, len(texts))
-    texts = [
-        text if given is None else _with_mentions(f"mentions[{i}]", text, given)
-        for i, (text, given) in enumerate(zip(texts, mentions))
-    ]
-    speakers = _for_each("speakers", speakers, len(texts))
+    if not isinstance(texts, (list, tuple)):
+        texts = as_strings("texts", texts)
     genres = [genre] * len(texts) if isinstance(genre, str) else genre
-    genres = _for_each("genre", genres, len(texts))
-    for name in genres:
-        is_right = name is None or name in allowed
-        check_in("genre", name, is_right, f"one of the resolver's, {list(allowed)}")
-    documents = [
-        {
-            "doc_key": genres[i] or "",
-            "sentences": split_rows(map(replace_surrogates, text.words), text.sizes),
-            "speakers": split_rows(_speakers(i, text, speakers[i]), text.sizes),
-            **({} if text.given is None else {"clusters": [[*text.given]]}),
-        }
-        for i, text in enumerate(texts)
-    ]
-    return texts, documents
+    columns = []
+    for name, values in [("speakers", speakers), ("genre", genres), ("mentions", mentions)]:
+        is_list = isinstance(values, (list, tuple))
+        if values is not None and not (is_list and len(values) == len(texts)):
+            raise ValueError(
+                f"`{name}` must be a list with an item, or None, for each of the {len(texts)} "
+                f"texts. Received: {len(values) if is_list else f'{values!r:.80}'}"
+            )
+        columns.append([None] * len(texts) if values is None else values)
+    found, documents = [], []
+    for i, (text, names, genre, given) in enumerate(zip(texts, *columns)):
+        if isinstance(text, str):
+            words, starts, ends, sizes = split_text(replace_surrogates(text))
+            text = Text(words, sizes, np.array([starts, ends], np.int64).T, text)
+        else:
+            rule = "a string, or a list of sentences, each a list of words"
+            check_kind(f"texts[{i}]", text, _are_lists_of_strings(text), rule)
+            words = [*itertools.chain(*text)]
+            text = Text(words, [*map(len, text)], np.arange(len(words))[:, None] + [0, 1], None)
+        is_right = genre is None or genre in allowed
+        check_in("genre", genre, is_right, f"one of the resolver's, {list(allowed)}")
+        document = {"doc_key": genre or ""}
+        if given is not None:
+            text = _with_mentions(f"mentions[{i}]", text, given)
+            document["clusters"] = [[*text.given]]
+        if names is not None:
+            document["speakers"] = _speakers(f"speakers[{i}]", text, names)
+        document["sentences"] = split_rows(map(replace_surrogates, text.words), text.sizes)
+        found.append(text)
+        documents.append(document)
+    return found, documents
 
 
 def find_clusters(
@@ -110,7 +123,9 @@ def find_clusters(
 ) -> list[tuple]:
     """Returns the clusters and links of documents: see `cluster_mentions`.
 
-    With `has_mentions`, the `clusters` of a document, if it has any, contain the only spans.
+    Documents with at most `max_spans_in_memory` spans are scored whole, in batches with at most
+    that many spans, and longer ones in chunks. With `has_mentions`, the `clusters` of a document,
+    if it has any, contain the only spans.
     """
     check_counts(batch_size=batch_size, max_spans_in_memory=max_spans_in_memory)
     is_in = min_link_score is None or is_number(min_link_score) and 0 <= min_link_score <= 1
@@ -119,37 +134,32 @@ def find_clusters(
     model.warn_if_untrained()
     encoded = [model.preprocessor.encode(document) for document in documents]
     given = {i for i, document in enumerate(documents) if has_mentions and "clusters" in document}
-    tensors = {
-        i: x
-        for i, (x, _) in enumerate(encoded)
-        if len(x["input_ids"]) and (i not in given or len(x["gold_starts"]))
-    }
-    for i in given & tensors.keys():
-        _check_widths(f"mentions[{i}]", documents[i], *encoded[i], model.max_span_width)
-    found = link_documents(model, tensors, batch_size, max_spans_in_memory, min_link_score, given)
-    return [
-        cluster_mentions(found[i], word_of, model.singletons, i in given)
-        if i in found
-        else ([], {})
-        for i, (_, word_of) in enumerate(encoded)
-    ]
-
-
-def _as_texts(texts) -> list[Text]:
-    """Converts strings, or lists of sentences of words, to texts. Splits strings into words."""
-    if not isinstance(texts, (list, tuple)):
-        texts = as_strings("texts", texts)
-    found = []
-    for i, text in enumerate(texts):
-        if isinstance(text, str):
-            words, starts, ends, sizes = split_text(replace_surrogates(text))
-            found.append(Text(words, sizes, np.array([starts, ends], np.int64).T, text))
-            continue
-        rule = "a string, or a list of sentences, each a list of words"
-        check_kind(f"texts[{i}]", text, _are_lists_of_strings(text), rule)
-        words = [*itertools.chain(*text)]
-        places = np.arange(len(words))[:, None] + [0, 1]
-        found.append(Text(words, [*map(len, text)], places, None))
+    num_spans = {}
+    for i, (tensors, word_of) in enumerate(encoded):
+        num_given = len(tensors["gold_starts"]) if i in given else None
+        if num_given:
+            _check_widths(f"mentions[{i}]", documents[i], tensors, word_of, model.max_span_width)
+        if len(word_of) and num_given != 0:
+            # Not `num_top_spans`, which is limited to the maximum of the released graph.
+            num_spans[i] = max(int(len(word_of) * model.top_span_ratio), num_given or 0)
+    found = [([], {})] * len(documents)
+    waiting = sorted(num_spans, key=num_spans.__getitem__, reverse=True)
+    while waiting:
+        most = num_spans[waiting[0]]
+        # The graph for whole documents keeps at most `MAX_TOP_SPANS`.
+        in_chunks = most > min(max_spans_in_memory, MAX_TOP_SPANS)
+        num_rows = 1 if in_chunks else min(batch_size, max_spans_in_memory // max(most, 1))
+        batch, waiting = waiting[:num_rows], waiting[num_rows:]
+        if in_chunks:
+            options = max_spans_in_memory, min_link_score, batch[0] in given
+            spans = [score_in_chunks(model, encoded[batch[0]][0], *options)]
+        else:
+            rows = [document_inputs(encoded[i][0], model, given=i in given) for i in batch]
+            rows = predict_rows(model, rows)
+            spans = [extract_spans(row, min_link_score=min_link_score) for row in rows]
+        for i, of_document in zip(batch, spans):
+            word_of = encoded[i][1]
+            found[i] = cluster_mentions(of_document, word_of, model.singletons, i in given)
     return found
 
 
@@ -215,62 +225,42 @@ def _are_lists_of_strings(value):
     )
 
 
-def _for_each(name, values, num_texts):
-    if values is None:
-        return [None] * num_texts
-    if not isinstance(values, (list, tuple)) or len(values) != num_texts:
-        size = len(values) if isinstance(values, (list, tuple)) else f"{values!r:.80}"
-        raise ValueError(
-            f"`{name}` must be a list with an item, or None, for each of the {num_texts} texts. "
-            f"Received: {size}"
-        )
-    return values
-
-
-def _speakers(number, text, given):
-    """Returns a name for each word."""
-    names = [NO_SPEAKER] * len(text.words)
-    if given is None:
-        return names
+def _speakers(name, text, given):
+    """Returns a name for each word of each sentence."""
     if text.string is None:
         are_names = _are_lists_of_strings(given) and [*map(len, given)] == text.sizes
         rule = f"a list of names for each sentence, one for each word: {text.sizes}"
-        check_in(f"speakers[{number}]", given, are_names, rule)
-        return [*itertools.chain(*given)]
-    size = len(text.string)
+        check_in(name, given, are_names, rule)
+        return [*map(list, given)]
+    names, size = [NO_SPEAKER] * len(text.words), len(text.string)
     for item in given if isinstance(given, (list, tuple)) else [given]:
         match item:
-            case [Integral() as start, Integral() as end, str() as name] if (
+            case [Integral() as start, Integral() as end, str() as of_it] if (
                 0 <= start <= end <= size
             ):
                 first, last = np.searchsorted(text.places[:, 0], [start, end])
-                names[first:last] = [name] * int(last - first)
+                names[first:last] = [of_it] * int(last - first)
             case _:
                 raise ValueError(
-                    f"`speakers[{number}]` must be a list of (start, end, name), in the {size} "
-                    f"characters of the text. Received: {item!r:.80}"
+                    f"`{name}` must be a list of (start, end, name), in the {size} characters of "
+                    f"the text. Received: {item!r:.80}"
                 )
-    return names
+    return split_rows(names, text.sizes)
 
 
 def as_dicts(text, clusters, links, with_scores):
     """Returns the clusters of a text in the format of `resolve`."""
-    words = text.words
     begins = set(np.cumsum([0, *text.sizes]).tolist())
-    lower_words = frozenset(word for word in words if word.islower())
-
-    def words_of(places):
-        return tuple(words[places[0] : places[1] + 1])
-
-    def rank(places):
-        of_mention = words_of(places)
-        kind = mention_type(of_mention, places[0] in begins, lower_words)
-        return sort_key(of_mention, kind, places[0], counts[of_mention])
-
+    lower_words = frozenset(word for word in text.words if word.islower())
     result = []
     for mention_scores in sorted(clusters, key=min):
-        counts = collections.Counter(map(words_of, mention_scores))
-        main = min(mention_scores, key=rank)
+        words = {(i, j): tuple(text.words[i : j + 1]) for i, j in mention_scores}
+        counts = collections.Counter(words.values())
+        keys = {
+            place: sort_key(own, place[0], counts[own], place[0] in begins, lower_words)
+            for place, own in words.items()
+        }
+        main = min(keys, key=keys.__getitem__)
         places = [main, *sorted(mention_scores.keys() - {main})]
         cluster = [text.mention(*place) for place in places]
         if with_scores:
@@ -283,25 +273,25 @@ def as_dicts(text, clusters, links, with_scores):
     return result
 
 
-def mention_type(words: Sequence[str], begins_sentence: bool, lower_words: frozenset) -> int:
-    """Returns whether a mention is a name, another noun or a pronoun.
+def sort_key(
+    words: Sequence[str], start: int, count: int, begins_sentence: bool, lower_words: frozenset
+) -> tuple:
+    """Returns the sort key of a cluster's mentions, which begins with the kind of the mention.
 
-    `lower_words` are the words of the text that occur in lower case.
+    The best mention has the lowest key. `lower_words` are the words of the text that occur in lower
+    case.
     """
-    if all(word.lower() in _PRONOUNS for word in words):
-        return PRONOUN
+    lower = [word.lower() for word in words]
     # A name's first word after articles is capitalized, not only because it starts a sentence.
-    place = next((i for i, word in enumerate(words) if word.lower() not in _ARTICLES), 0)
-    word = words[place]
-    if not word[:1].isupper() or word.lower() in _PRONOUNS:
-        return NOUN
-    is_first = begins_sentence and place == 0
-    return NOUN if is_first and word.lower() in lower_words else NAME
-
-
-def sort_key(words: Sequence[str], kind: int, start: int, count: int) -> tuple:
-    """Returns the sort key of a cluster's mentions. The best mention has the lowest key."""
-    has_joint = any(word.lower() in _JOINTS for word in words)
+    place = next((i for i, word in enumerate(lower) if word not in _ARTICLES), 0)
+    is_usual = begins_sentence and place == 0 and lower[0] in lower_words
+    if all(word in _PRONOUNS for word in lower):
+        kind = PRONOUN
+    elif is_usual or not words[place][:1].isupper() or lower[place] in _PRONOUNS:
+        kind = NOUN
+    else:
+        kind = NAME
+    has_joint = any(word in _JOINTS for word in lower)
     # More frequent mentions come first, so that a long name that was linked by mistake does not
     # represent the cluster. Next come longer mentions, then earlier ones.
     return kind, has_joint, -count, -sum(map(len, words)), start
@@ -309,16 +299,12 @@ def sort_key(words: Sequence[str], kind: int, start: int, count: int) -> tuple:
 
 def cluster_score(cluster: Sequence[dict]) -> float | None:
     """Returns the score of a cluster from `resolve(..., scores=True)`."""
-    links = [m["link_score"] for m in cluster if m.get("link_score") is not None]
+    links = [m["link_score"] for m in cluster if m["link_score"] is not None]
     if links:
         return sum(links) / len(links)
-    if len(cluster) > 1 or cluster[0].get("score") is None:
+    if len(cluster) > 1:
         return None
     return 0.5 + 0.5 * math.tanh(0.5 * cluster[0]["score"])  # The logistic function.
-
-
-def _check_alone(y, sample_weight):
-    check_none("documents include their `clusters`", y=y, sample_weight=sample_weight)
 
 
 class DocumentInputs:
@@ -326,24 +312,16 @@ class DocumentInputs:
 
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        """Converts documents to one batch of arrays.
-
-        They are those of `inference.document_inputs`, and `cluster_ids`.
-        """
-        _check_alone(y, sample_weight)
-        return keras.utils.unpack_x_y_sample_weight(self.batches(x, batch_size=len(x))[0])
+        """Converts documents to one batch of arrays: see `inference.document_inputs`."""
+        batches, *_ = self.preprocess_rows(x, y, sample_weight, len(x), False, "evaluate")
+        return keras.utils.unpack_x_y_sample_weight(batches[0])
 
     def preprocess_rows(self, x, y, sample_weight, batch_size, shuffle, mode: str) -> tuple:
         # Batches instead of arrays, so that long documents are cut anew in each epoch.
-        _check_alone(y, sample_weight)
-        found = self.batches(
-            x,
-            batch_size or 1,
-            is_training=mode == "fit",
-            shuffle=mode == "fit" and shuffle,
-            seed=random.randint(1, 10**9),
-        )
-        return found, None, None
+        check_none("documents include their `clusters`", y=y, sample_weight=sample_weight)
+        is_training, seed = mode == "fit", random.randint(1, 10**9)
+        shuffle = is_training and shuffle
+        return self.batches(x, batch_size or 1, is_training, shuffle, seed), None, None
 
     def batches(
         self,
@@ -369,8 +347,7 @@ class DocumentInputs:
 
         Args:
             documents: list of dicts, see the preprocessor's `segment`.
-            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
-            min_link_score: float, see `resolve`. Defaults to `None`.
+            batch_size, max_spans_in_memory, min_link_score: see `resolve`.
 
         Returns:
             For each document a list of clusters, lists of mentions `[start, end]`,
@@ -407,8 +384,7 @@ class DocumentInputs:
         Args:
             documents: list of dicts with `clusters`, see the preprocessor's
                 `segment`.
-            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
-            min_link_score: float, see `resolve`. Defaults to `None`.
+            batch_size, max_spans_in_memory, min_link_score: see `resolve`.
 
         Returns:
             Dict in percent: `average_f1`; precision, recall and F1 of each measure of
@@ -460,9 +436,8 @@ class DocumentInputs:
 
         A text with more than `max_spans_in_memory` kept spans (5,000 tokens, at the
         default `top_span_ratio`) is resolved in chunks. The spans of a chunk are scored
-        with each other and with up to `max_spans_in_memory` spans of earlier chunks,
-        so memory is limited to that of a chunk and time is linear. Shorter texts have
-        the same scores as in `score_document`.
+        with each other and with up to `max_spans_in_memory` earlier ones, so memory is
+        limited and time is linear. Shorter texts have the scores of `score_document`.
 
         Args:
             texts: string, or list, tuple, array or tensor of strings. A list can also
@@ -483,7 +458,7 @@ class DocumentInputs:
             mentions: list with an item, or `None`, for each text, or such an item for
                 one string. An item is a list of `(start, end)`, in characters, or in
                 words for a text in words. Clusters then contain only these mentions,
-                with exactly these positions. Mentions may be nested and cross. Mentions
+                which may be nested and cross, with exactly these positions. Mentions
                 with the same words count once. A word is split where a mention starts or
                 ends inside it. Defaults to `None`: the resolver finds the mentions.
 
@@ -583,6 +558,6 @@ class DocumentInputs:
         if "clusters" in document:
             names = "top_antecedent_scores", "top_antecedents", "top_span_mention_scores"
             labels = gold_clusters(tensors, inputs)[top_spans]
-            losses = self.span_losses(*(result[n] for n in names), labels)
+            losses = self.span_losses(*(result[n][None] for n in names), labels[None])
             result["loss"] = float(ops.convert_to_numpy(losses).sum())
         return result

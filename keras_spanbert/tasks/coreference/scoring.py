@@ -66,8 +66,8 @@ def feature_rows(settings: dict) -> dict[str, int]:
 class FeedForward(WeightedLayer):
     """A feed-forward network with one output, whose input is passed in pieces of `sizes`.
 
-    Pieces of size 0 are skipped. `call` takes float `[..., ffnn_size]`, the sum of `project` of all
-    pieces, and returns float32 `[...]`.
+    Pieces of size 0 are skipped. `call` takes float `[..., ffnn_size]`, the sum of the results of
+    the layers `pieces`, and returns float32 `[...]`.
     """
 
     def __init__(self, sizes, **kwargs):
@@ -87,11 +87,6 @@ class FeedForward(WeightedLayer):
             layer.build((None, size))
         for layer in self.hidden:
             layer.build((None, self.settings["ffnn_size"]))
-        self.built = True
-
-    def project(self, piece: int, x):
-        """Returns the product of a piece of the input. That of the first includes the bias."""
-        return self.pieces[piece](x)
 
     def call(self, projected, training=None):
         x = projected
@@ -127,12 +122,11 @@ class MentionScorer(WeightedLayer):
             shape = self.max_span_width, self.settings["feature_size"]
             self.widths = self.add_matrix("width_embeddings", *shape)
             self.width.build()
-        self.built = True
 
     def call(self, inputs, tokens, widths=None, heads=None, training=None):
         # In a document's padding, the end is before the start.
         starts, ends = inputs["starts"], ops.maximum(inputs["ends"], inputs["starts"])
-        by_start, by_end = (self.mention.project(part, tokens) for part in (0, 1))
+        by_start, by_end = (piece(tokens) for piece in self.mention.pieces[:2])
 
         def own_parts(starts, ends, *widths):
             if heads is None:
@@ -143,14 +137,14 @@ class MentionScorer(WeightedLayer):
             starts, ends, *_ = spans
             projected = gather_rows(by_start, starts) + gather_rows(by_end, ends)
             if own := own_parts(*spans):
-                projected = projected + self.mention.project(2, ops.concatenate(own, axis=-1))
+                projected = projected + self.mention.pieces[2](ops.concatenate(own, axis=-1))
             return self.mention(projected, training=training)
 
         spans = [starts, ends] if widths is None else [starts, ends, widths]
         scores = map_in_chunks(compute_scores, spans, _ROWS, training)
         if self.width is not None:
             # A slice is a tensor. On TensorFlow, a quantized layer does not accept variables.
-            by_width = self.width.project(0, self.widths[:])
+            by_width = self.width.pieces[0](self.widths[:])
             by_width = self.width(by_width, training=training)
             scores = scores + ops.take(by_width, ends - starts, axis=0)
 
@@ -208,7 +202,6 @@ class CoarseScorer(WeightedLayer):
             size = self.settings["feature_size"]
             self.distances = self.add_matrix("distance_embeddings", NUM_DISTANCES, size)
             self.distance.build((None, size))
-        self.built = True
 
     def call(self, spans, memory=None, training=None):
         embeddings = self.cast(spans["embeddings"])
@@ -281,7 +274,6 @@ class FineScorer(WeightedLayer):
         self.pair.build()
         if self.coref_depth > 1:
             self.refinement.build()
-        self.built = True
 
     def call(self, spans, antecedents, coarse_scores, genre, memory=None, training=None):
         embeddings = self.cast(spans["embeddings"])
@@ -297,9 +289,9 @@ class FineScorer(WeightedLayer):
             if self.tables:
                 features = self._features(dict(zip(_FEATURES, values)), keys, antecedents, genre)
                 own.append(self.dropout(self.cast(features), training=training))
-            projected = self.pair.project(2, ops.concatenate(own, axis=-1))
+            projected = self.pair.pieces[2](ops.concatenate(own, axis=-1))
             projected = projected + gather_rows(keys["projected"], antecedents)
-            projected = projected + self.pair.project(0, embeddings)[:, :, None, :]
+            projected = projected + self.pair.pieces[0](embeddings)[:, :, None, :]
             scores = coarse_scores + self.pair(projected, training=training)
             # The released graph refines once more without effect.
             if len(levels) == self.coref_depth:
@@ -314,7 +306,7 @@ class FineScorer(WeightedLayer):
         levels = []
         while len(levels) < self.coref_depth:
             keys["embeddings"] = _embeddings_at_level(embeddings, memory, len(levels))
-            keys["projected"] = self.pair.project(1, keys["embeddings"])
+            keys["projected"] = self.pair.pieces[1](keys["embeddings"])
             levels.append(embeddings)
             scores, embeddings = map_in_chunks(score_pairs, [embeddings, *rows], num_rows, training)
         return scores, ops.stack(levels, axis=2)
@@ -402,9 +394,7 @@ class ResolverLayers:
             parts["widths"] = self.widths(inputs["starts"], inputs["ends"])
         if self.heads is not None:
             parts["heads"] = self.heads(tokens)
-        names = ["starts", "ends", "top_span_mask", "speaker_ids", "segment_index"]
-        own_inputs = {name: inputs[name] for name in names}
-        mention_scores, top_spans, spans = self.mention(own_inputs, tokens, **parts)
+        mention_scores, top_spans, spans = self.mention(inputs, tokens, **parts)
         antecedents, scores = self.coarse(spans, memory)  # [B, K, A]
         embeddings = spans["embeddings"][:, :, None]
         if self.fine is not None:
@@ -446,32 +436,5 @@ class ResolverLayers:
                 "padding_mask": SegmentRows(name=f"{padding_mask}_rows")(inputs[padding_mask]),
             }
         )
-        tokens = DocumentTokens(dtype=self.backbone.dtype_policy, name=f"{places}_tokens")
+        tokens = DocumentTokens(dtype=self.backbone.compute_dtype, name=f"{places}_tokens")
         return tokens(encoded, inputs[places])
-
-    def flops(self) -> float:
-        """Returns the FLOPs of the heads' matrix products for one segment in the forward pass.
-
-        Counts a segment's share of a document of `max_training_sentences` segments.
-        """
-        settings, size = self.settings, self.embedding_dim
-        tokens = settings["max_segment_len"]
-        candidates, kept = tokens * settings["max_span_width"], tokens * settings["top_span_ratio"]
-        pairs = kept * min(kept, settings["max_top_antecedents"])
-
-        def network(layer, num_shared, num_rows):
-            """Counts a network whose first two pieces are multiplied once for each span."""
-            sizes = [int(np.prod(x.kernel.shape)) for x in [*layer.pieces, *layer.hidden]]
-            return num_shared * sum(sizes[:2]) + num_rows * sum(sizes[2:])
-
-        products = network(self.mention.mention, tokens, candidates)
-        if self.heads is not None:
-            hidden_dim = self.backbone.hidden_dim
-            products += (
-                tokens * hidden_dim + candidates * 2 * settings["max_span_width"] * hidden_dim
-            )
-        products += kept * size * size + kept * kept * settings["max_training_sentences"] * size
-        if self.fine is not None:
-            products += self.num_levels * network(self.fine.pair, kept, pairs)
-            products += (self.num_levels - 1) * (pairs * size + kept * 2 * size * size)
-        return 2.0 * products

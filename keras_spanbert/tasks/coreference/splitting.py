@@ -104,12 +104,6 @@ def split_text(text: str) -> Sentences:
     closing quotes and brackets that follow it. Contractions are split as in the Penn Treebank. Each
     Chinese character is a word.
     """
-
-    def first_bytes(text):
-        """Returns the place of the first byte of each character, and of the end."""
-        data = np.frombuffer(f"{text} ".encode(), np.uint8)
-        return np.flatnonzero((data & 0xC0) != 0x80)
-
     masked = text
     for pattern, mask in _IN_WORDS:
         masked = regex.sub(pattern, mask, masked)
@@ -129,11 +123,13 @@ def split_text(text: str) -> Sentences:
     )
 
     # === From masked characters to bytes to characters ===
-    places = first_bytes(masked)[places]
-    ends = first_bytes(in_sentences)[np.array(ends, np.int64)]
+    # The first byte of each character, and of the end.
+    data = [np.frombuffer(f"{x} ".encode(), np.uint8) for x in (text, masked, in_sentences)]
+    of_text, of_masked, of_sentences = (np.flatnonzero((x & 0xC0) != 0x80) for x in data)
+    places, ends = of_masked[places], of_sentences[np.array(ends, np.int64)]
     sentence_of = np.searchsorted(ends, places[:, 0], "right")
     _, sizes = np.unique(sentence_of, return_counts=True)
-    starts, ends = np.searchsorted(first_bytes(text), places.T).tolist()
+    starts, ends = np.searchsorted(of_text, places.T).tolist()
     words = [text[start:end] for start, end in zip(starts, ends)]
     return Sentences(words, starts, ends, sizes.tolist())
 

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_spanbert.checks import accepts_datasets
 from keras_spanbert.data.batches import SEQUENCES
-from keras_spanbert.layers.array_functions import namespace
+from keras_spanbert.layers.array_functions import int32, namespace
 from keras_spanbert.models.backbone import POOLER, dense_layer, pooler
 from keras_spanbert.models.classifier import (
     CLASSIFIER,
@@ -20,6 +20,7 @@ from keras_spanbert.models.classifier import (
 from keras_spanbert.optional import tf
 from keras_spanbert.serving.saved_model import outputs_by_length, strings
 from keras_spanbert.tasks.multiple_choice.preprocessor import (
+    LABEL_RULE,
     SpanBertMultipleChoicePreprocessor,
     is_one,
 )
@@ -32,14 +33,7 @@ NO_CHOICE = -1e9
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class ChoicesAsRows(keras.layers.Layer):
-    """Flattens the choices of all questions to rows of the encoder.
-
-    Call arguments:
-        inputs: dict of int `[N, C, L]`, or `None` for an optional input.
-
-    Returns:
-        Dict of int `[N * C, L]`, or `None`.
-    """
+    """Flattens `[N, C, L]` in a dict to rows `[N * C, L]`. An optional input can be `None`."""
 
     def call(self, inputs):
         return {
@@ -47,28 +41,13 @@ class ChoicesAsRows(keras.layers.Layer):
             for name, x in inputs.items()
         }
 
-    def compute_output_spec(self, inputs):
-        return {
-            name: keras.KerasTensor((None, x.shape[-1]), dtype=x.dtype)
-            for name, x in inputs.items()
-        }
-
-    def get_config(self):  # Keras requires one if a dtype policy is given.
-        return super().get_config()
-
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class ChoiceLogits(keras.layers.Layer):
-    """Reshapes the scores of rows to logits of questions. Padding gets -1e9.
+    """Reshapes `scores` `[N * C, 1]` to logits `[N, C]`, float32 or wider. Padding gets -1e9.
 
-    Computes in float32 or a wider dtype.
-
-    Call arguments:
-        inputs: dict of `scores`, float `[N * C, 1]`; `token_ids`, int
-            `[N, C, L]`; `choice_mask`, int or bool `[N, C]`, or `None` for all ones.
-
-    Returns:
-        float `[N, C]`.
+    A dict also has the `token_ids`, int `[N, C, L]`, and the `choice_mask`, int or bool `[N, C]`,
+    or `None` for all ones.
     """
 
     def call(self, inputs):
@@ -84,9 +63,6 @@ class ChoiceLogits(keras.layers.Layer):
     def compute_output_spec(self, inputs):
         dtype = keras.backend.result_type(inputs["scores"].dtype, "float32")
         return keras.KerasTensor(inputs["token_ids"].shape[:2], dtype=dtype)
-
-    def get_config(self):
-        return super().get_config()
 
 
 # A classifier of another task, with several labels, does not score choices.
@@ -148,11 +124,11 @@ class SpanBertMultipleChoice(ClassifierTask):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.choices_as_rows = ChoicesAsRows(dtype=backbone.dtype_policy, name="choices_as_rows")
+        self.choices_as_rows = ChoicesAsRows(name="choices_as_rows")
         self.pooler = pooler(backbone)
         self.output_dropout = dropout_layer(backbone, dropout)
         self.classifier = dense_layer(backbone, 1, "classifier")
-        self.choice_logits = ChoiceLogits(dtype=backbone.dtype_policy, name="choice_logits")
+        self.choice_logits = ChoiceLogits(dtype=backbone.compute_dtype, name="choice_logits")
 
         # === Functional Model ===
         inputs = {
@@ -196,15 +172,12 @@ class SpanBertMultipleChoice(ClassifierTask):
             second = tf.where(has_context & (prompt != ""), longer, choice)
             rows = encode_pairs(self.preprocessor, first, second)
             found = outputs_by_length(compute_scores, rows, [1])[:, 0]  # [R]
-            shape = tf.shape(choices, tf.int64)
-            logits = tf.tensor_scatter_nd_update(tf.fill(shape, -float("inf")), places, found)
-            has_choices = tf.reduce_any(is_choice, axis=1)
-            # The softmax of only minus infinities is nan.
-            scores = tf.where(is_choice, tf.nn.softmax(logits, axis=1), 0.0)
-            # One more column, because there may be none.
-            padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=-float("inf"))
-            best = tf.argmax(padded, axis=1, output_type=tf.int32)
-            return {"choice": tf.where(has_choices, best, -1), "scores": scores}
+            # A first column of padding, because there may be no choice.
+            shape = tf.shape(choices, tf.int64) + [0, 1]
+            logits = tf.fill(shape, tf.constant(NO_CHOICE))
+            logits = tf.tensor_scatter_nd_update(logits, places + [0, 1], found)
+            scores = tf.where(is_choice, tf.nn.softmax(logits, axis=1)[:, 1:], 0.0)
+            return {"choice": tf.argmax(logits, axis=1, output_type=tf.int32) - 1, "scores": scores}
 
         def serve(prompt, choices):
             return serve_contexts(tf.zeros_like(prompt), prompt, choices)
@@ -217,13 +190,11 @@ class SpanBertMultipleChoice(ClassifierTask):
         }
 
     def label_limits(self, x) -> dict:
-        xp, mask = namespace(x), x.get("choice_mask")
-        counts = x["token_ids"].shape[1]
+        xp, mask, counts = namespace(x), x.get("choice_mask"), x["token_ids"].shape[1]
         if mask is not None:
             mask = keras.ops.convert_to_numpy(mask) if xp is np else mask
-            counts = xp.sum(xp.asarray(mask > 0, dtype=np.int32), axis=1)
-        rule = "A label must be the number of one of its question's choices, from 0"
-        return {"": (counts, rule)}
+            counts = xp.sum(int32(xp, mask > 0), axis=1)
+        return {"": (counts, LABEL_RULE)}
 
     # === Answers ===
     def logits_of_rows(self, inputs: dict, batch_size: int) -> np.ndarray:

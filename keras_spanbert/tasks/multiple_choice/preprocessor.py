@@ -16,6 +16,7 @@ from keras_spanbert.text.strings import as_strings, columns_of, is_examples
 from keras_spanbert.text.tokens import encode_pairs
 
 MIN_CHOICES = 2  # Minimum number of choices of a question.
+LABEL_RULE = "A label must be the number of one of its question's choices, from 0"
 
 
 def check_questions(prompts, choices, contexts=None) -> tuple[list, list, list]:
@@ -32,7 +33,14 @@ def check_questions(prompts, choices, contexts=None) -> tuple[list, list, list]:
                 "`prompts` must be strings if `contexts` are given. Received: "
                 f"prompts[{pairs.index(True)}]={prompts[pairs.index(True)]!r:.80}"
             )
-        contexts, prompts = _split_pairs(prompts)
+        rule, found = "a string or a pair of strings, (context, prompt)", []
+        for i, prompt in enumerate(prompts):
+            pair = ("", prompt) if isinstance(prompt, str) else prompt
+            is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
+            is_pair = is_pair and all(isinstance(text, str) for text in pair)
+            check_kind(f"prompts[{i}]", prompt, is_pair, rule)
+            found.append(pair)
+        contexts, prompts = map(list, zip(*found))
     else:
         prompts = as_strings("prompts", prompts)
         if isinstance(contexts, (list, tuple)):
@@ -49,20 +57,6 @@ def is_one(prompts, choices) -> bool:
     is_prompt = isinstance(prompts, str) or is_pair and all(isinstance(p, str) for p in prompts)
     is_list = isinstance(choices, (list, tuple, str))  # `check_questions` rejects a string.
     return is_prompt and is_list and all(isinstance(choice, str) for choice in choices)
-
-
-def _split_pairs(prompts):
-    """Returns contexts and the texts before each choice."""
-    contexts, rest = [], []
-    for i, prompt in enumerate(prompts):
-        pair = ("", prompt) if isinstance(prompt, str) else prompt
-        is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
-        is_pair = is_pair and all(isinstance(text, str) for text in pair)
-        rule = "a string or a pair of strings, (context, prompt)"
-        check_kind(f"prompts[{i}]", prompt, is_pair, rule)
-        contexts.append(pair[0])
-        rest.append(pair[1])
-    return contexts, rest
 
 
 def _as_choices(choices):
@@ -153,17 +147,15 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         y = super().labels(y)
         if inputs is None:
             return y
-        mask = inputs["choice_mask"]
-        rule = "A label must be the number of one of its question's choices, from 0. Received:"
         if y.dtype != np.int32 or y.ndim != 1:
-            raise ValueError(f"{rule} {y!r:.80}")
-        if len(y) != len(mask):
+            raise ValueError(f"{LABEL_RULE}. Received: {y!r:.80}")
+        if len(y) != len(inputs["choice_mask"]):
             return y  # The call raises the error.
-        choice = np.arange(mask.shape[1])
-        is_right = ((choice == y[:, None]) & (mask > 0)).any(axis=1)
-        for row in np.flatnonzero(~is_right)[:1]:
-            count = np.count_nonzero(mask[row])
-            raise ValueError(f"{rule} {y[row]} at {row}, a question of {count} choices")
+        for row, (label, mask) in enumerate(zip(y, inputs["choice_mask"])):
+            if not 0 <= label < len(mask) or not mask[label]:
+                raise ValueError(
+                    f"{LABEL_RULE}. Received: {label} at {row}, a question of {mask.sum()} choices"
+                )
         return y
 
     @accepts_datasets

@@ -37,33 +37,33 @@ class Reference:
 
     def checkpoint(self, variant):
         """Writes a released folder. In variant d, the encoder is in a separate file."""
-        folder = self.scratch / ("d" if variant == "d" else "a")
-        if folder.exists():
-            return folder
-        folder.mkdir()
-        config = self.read("bert_config.json")
-        # The reference losses are without dropout.
-        config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        (folder / "bert_config.json").write_text(json.dumps(config))
-        if variant != "d":
-            for path in (self.folder / "model").glob("model.max.ckpt*"):
-                (folder / path.name).symlink_to(path)
-            return folder
+        name = "d" if variant == "d" else "a"
+        prefixes = {"a": {"model": ""}, "d": {"model": "bert/", "model_d": ""}}
+        if not (self.scratch / name).exists():
+            self.write(self.scratch / name, prefixes[name])
+        return self.scratch / name
+
+    def write(self, folder, prefixes, without="no such name"):
+        """Writes the tensors of released files whose names begin with their prefix."""
         import tensorflow as tf
 
         tensors = {}
-        for source, prefix in [("model", "bert/"), ("model_d", "")]:
+        for source, prefix in prefixes.items():
             path = str(self.folder / source / "model.max.ckpt")
             for name, _ in tf.train.list_variables(path):
-                if name.startswith(prefix):
+                if name.startswith(prefix) and without not in name:
                     tensors[name] = tf.train.load_variable(path, name)
+        folder.mkdir(exist_ok=True)
         tf.raw_ops.SaveV2(
             prefix=str(folder / "model.max.ckpt"),
             tensor_names=list(tensors),
             shape_and_slices=[""] * len(tensors),
             tensors=list(tensors.values()),
         )
-        return folder
+        config = self.read("bert_config.json")
+        # The reference losses are without dropout.
+        config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        (folder / "bert_config.json").write_text(json.dumps(config))
 
     def model(self, model_type, variant="a", **kwargs):
         key = model_type, variant, *sorted(kwargs.items())
@@ -82,17 +82,10 @@ def reference(shared_data, tmp_path_factory):
 
 
 @pytest.fixture
-def tokenizer():
-    return tiny_resolver.tokenizer()
-
-
-@pytest.fixture
 def build():
-    """Returns a function that builds a small resolver."""
     return tiny_resolver.build
 
 
 @pytest.fixture
 def document():
-    """A document about two people and a letter."""
     return tiny_resolver.document()

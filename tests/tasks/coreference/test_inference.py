@@ -11,33 +11,22 @@ from keras_spanbert.tasks.coreference.scoring import NO_SPAN
 pytestmark = pytest.mark.usefixtures("untraced")
 
 
-class Recorder:
-    """A model of chunks that records its inputs and outputs."""
-
-    def __init__(self, model):
-        self.model = model
-        self.weights = model.weights
-        self.calls = []
-
-    def predict_on_batch(self, batch):
-        outputs = self.model.predict_on_batch(batch)
-        first = keras.tree.map_structure(lambda x: np.asarray(x)[0], outputs)
-        self.calls.append((batch, first))
-        return outputs
-
-    def shapes(self):
-        return {str(keras.tree.map_structure(np.shape, batch)) for batch, _ in self.calls}
-
-
 @pytest.fixture
 def recorded(monkeypatch):
-    """Makes small chunks, and records the calls of the model."""
+    """Makes small chunks, and records the inputs and outputs of the model's calls."""
 
     def recorded(model, num_tokens):
         monkeypatch.setattr(inference, "_CHUNK_TOKENS", num_tokens)
-        recorder = Recorder(model.resolver_layers.chunk_model)
-        monkeypatch.setattr(model.resolver_layers, "chunk_model", recorder)
-        return recorder
+        chunk_model, calls = model.resolver_layers.chunk_model, []
+        predict = chunk_model.predict_on_batch
+
+        def record(batch):
+            outputs = predict(batch)
+            calls.append((batch, keras.tree.map_structure(lambda x: np.asarray(x)[0], outputs)))
+            return outputs
+
+        monkeypatch.setattr(chunk_model, "predict_on_batch", record)
+        return calls
 
     return recorded
 
@@ -59,13 +48,13 @@ def test_chunks_equal_the_whole_text_with_enough_memory(build, document, recorde
     tensors = model.preprocessor.tensors({"sentences": words.tolist()})
     (whole,) = inference.predict_rows(model, [document_inputs(tensors, model)])
     expected = list(rows(whole["top_antecedent_scores"], whole["top_antecedents"]))
-    recorder = recorded(model, 2 * 19)
+    calls = recorded(model, 2 * 19)
     found = inference.score_in_chunks(model, tensors, 200)
     for name, array in inference.extract_spans(whole).items():
         np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
-    assert found["best_antecedents"].max() > 0 and len(recorder.calls) > 2
+    assert found["best_antecedents"].max() > 0 and len(calls) > 2
     number = 0
-    for batch, outputs in recorder.calls:
+    for batch, outputs in calls:
         num_new = batch["top_span_mask"][0].sum()
         index = [*batch["memory"]["index"][0], *range(len(outputs["top_spans"]))]
         names = "top_antecedent_scores", "top_antecedents"
@@ -78,31 +67,17 @@ def test_chunks_equal_the_whole_text_with_enough_memory(build, document, recorde
 @pytest.mark.traced
 def test_shapes_are_the_same_for_every_chunk_and_length(build, document, recorded):
     model = build(top_span_ratio=0.3)
-    recorder = recorded(model, 3 * 19)
+    calls = recorded(model, 3 * 19)
     num_calls = []
     for repeats in [2, 5, 20]:
         sentences = {name: document[name] * repeats for name in ["sentences", "speakers"]}
         tensors = model.preprocessor.tensors(sentences)
         found = inference.score_in_chunks(model, tensors, 11)
-        num_calls.append(len(recorder.calls))
+        num_calls.append(len(calls))
         assert (np.diff(found["starts"]) >= 0).all()
         assert (found["best_antecedents"] < np.arange(len(found["starts"]))).all()
     assert num_calls[2] > 3 * num_calls[1]
-    assert len(recorder.shapes()) == 1
-    assert model.resolver_layers.chunk_model is recorder
-
-
-def test_resolve_in_chunks_equals_whole_with_enough_memory(build, monkeypatch):
-    text = "Ann wrote the letter. She was old. Bob sold it to Ann. He was old. " * 5
-    # Every token is a kept span, so that chunks keep the same spans.
-    keras.utils.set_random_seed(1)
-    model = build(max_span_width=1, top_span_ratio=1.0, max_top_antecedents=9)
-    monkeypatch.setattr(inference, "_CHUNK_TOKENS", 40)
-    memory = inference.Memory
-    monkeypatch.setattr(inference, "Memory", lambda _, *args: memory(10_000, *args))
-    whole = model.resolve(text, max_spans_in_memory=10_000)
-    assert sum(map(len, whole["clusters"])) > 5
-    assert model.resolve(text, max_spans_in_memory=20) == whole
+    assert len({str(keras.tree.map_structure(np.shape, batch)) for batch, _ in calls}) == 1
 
 
 @pytest.mark.traced

@@ -102,8 +102,9 @@ def test_labels_and_weights_beside_documents_are_refused(build, document):
 
 
 @pytest.mark.once
-def test_encoder_from_the_preset_of_another_task(build, document, tokenizer, tmp_path):
-    backbone = build().backbone
+def test_encoder_from_the_preset_of_another_task(build, document, tmp_path):
+    model = build()
+    backbone, tokenizer = model.backbone, model.preprocessor.tokenizer
     preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=23)
     ks.SpanBertPretrainer(backbone, preprocessor).save_to_preset(tmp_path)
     model = ks.SpanBertCoreferenceResolver.from_preset(
@@ -140,7 +141,7 @@ def test_many_documents_have_few_shapes(build, document):
         part = {"sentences": document["sentences"][:n]}
         inputs = document_inputs(model.preprocessor.tensors(part), model)
         needed = len(inputs["token_places"]), len(inputs["starts"])
-        found = padded_sizes(inputs, model)
+        found = padded_sizes([inputs], model)
         assert needed[0] <= found["token_places"] <= 1.25 * needed[0] + model.max_span_width
         assert needed[1] <= found["starts"] <= 1.25 * needed[1]
         shapes.add(needed)
@@ -152,20 +153,16 @@ def test_many_documents_have_few_shapes(build, document):
 def test_clusters_use_the_units_of_their_documents(build, document, caplog):
     keras.utils.set_random_seed(1)
     model = build(top_span_ratio=0.7)
-    in_words, segmented = document, model.preprocessor.segment(document)
-    (of_words,) = model.predict_clusters(iter([in_words]))
+    segmented = model.preprocessor.segment(document)
+    (of_words,) = model.predict_clusters(iter([document]))
     (of_subtokens,) = model.predict_clusters([segmented])
     found = model.score_document(segmented)["clusters"]
     assert sorted(map(sorted, of_subtokens)) == sorted(sorted(map(list, c)) for c in found) != []
-    tokens = [token for segment in segmented["sentences"] for token in segment]
-    words = [
-        None if token.startswith("[") else word
-        for token, word in zip(tokens, segmented["subtoken_map"])
-    ]
-    spans = [words[start : end + 1] for cluster in of_subtokens for start, end in cluster]
-    spans = [[word for word in span if word is not None] for span in spans]
+    _, word_of = model.preprocessor.encode(document)
+    spans = [word_of[start : end + 1] for cluster in of_subtokens for start, end in cluster]
+    spans = [span[span >= 0] for span in spans]  # Without separators.
     mentions = {tuple(mention) for cluster in of_words for mention in cluster}
-    assert mentions and mentions <= {(span[0], span[-1]) for span in spans if span}
+    assert mentions and mentions <= {(span[0], span[-1]) for span in spans if len(span)}
     gold = [segmented["clusters"]]
     scores = ks.metrics.coreference(gold, [found])
     scored = model.evaluate_clusters(iter([segmented]))

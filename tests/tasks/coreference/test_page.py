@@ -5,29 +5,13 @@ import pytest
 
 from keras_spanbert.tasks.coreference.page import cluster_page, draw_clusters
 
-NESTED = (
-    "[1* Ann] told [3* [2* [1 her] brother] 's wife] that [4* [2 his] letter] came.\n\n"
-    "[3 She] had read [4 it]."
-)
 
-
-_MARK = re.compile(r"(\[\d+\*? |\])")
-
-
-def read(marked):
-    """Returns a text and its clusters from marks as in `NESTED`. A star is the main mention."""
-    text, is_open, clusters = "", [], {}
-    for part in _MARK.split(marked):
-        if part == "]":
-            number, start = is_open.pop()
-            mention = {"text": text[start:], "start": start, "end": len(text)}
-            cluster = clusters.setdefault(number.rstrip("*"), [])
-            cluster.insert(0 if number.endswith("*") else len(cluster), mention)
-        elif _MARK.fullmatch(part):
-            is_open.append((part[1:-1], len(text)))
-        else:
-            text += part
-    return text, list(clusters.values())
+def clusters_of(text, *clusters):
+    """Returns clusters of the first places of phrases in a text."""
+    return [
+        [{"text": m, "start": text.index(m), "end": text.index(m) + len(m)} for m in cluster]
+        for cluster in clusters
+    ]
 
 
 class Marks(html.parser.HTMLParser):
@@ -53,7 +37,9 @@ class Marks(html.parser.HTMLParser):
 
 
 def test_marks_are_nested_and_the_text_is_exact():
-    text, clusters = read(NESTED)
+    text = "Ann told her brother's wife that his letter came.\n\nShe had read it."
+    pairs = [("Ann", "her"), ("her brother", "his"), ("her brother's wife", "She")]
+    clusters = clusters_of(text, *pairs, ("his letter", "it"))
     page = cluster_page(text, clusters)
     # It loads no other files.
     assert not re.findall(r"https?:|\bsrc=|\bhref=|@import|url\(", page)
@@ -67,9 +53,7 @@ def test_marks_are_nested_and_the_text_is_exact():
 
 @pytest.mark.parametrize("text", ["</script></mark><b>&amp; <!-- \"Ann'", "a Ann\n\n $x \ud800"])
 def test_text_is_escaped(text):
-    start = text.index("Ann")
-    clusters = [[{"text": text[start:], "start": start, "end": len(text)}]]
-    page = cluster_page(text, clusters, title=text)
+    page = cluster_page(text, clusters_of(text, [text[text.index("Ann") :]]), title=text)
     page.encode()  # A file can be written.
     found = Marks(page)
     assert found.text.rstrip("\n") == text.replace("\ud800", "\ufffd") and len(found.marks) == 1
@@ -77,17 +61,16 @@ def test_text_is_escaped(text):
 
 
 def test_crossing_mentions_are_split():
-    text = "abcdef"
-    spans = [(0, 3), (2, 5), (2, 5), (4, 6)]
-    found = Marks(draw_clusters(text, [[{"text": "", "start": s, "end": e}] for s, e in spans]))
-    assert found.text == text
+    found = Marks(draw_clusters("abcdef", clusters_of("abcdef", ["abc"], ["cde"], ["cde"], ["ef"])))
+    assert found.text == "abcdef"
     assert sorted(mark[:3] for mark in found.marks) == [
         (1, 0, 3), (2, 2, 3), (2, 3, 5), (3, 2, 3), (3, 3, 5), (4, 4, 5), (4, 5, 6)
     ]  # fmt: skip
 
 
 def test_unsure_links_are_paler_and_named():
-    text, clusters = read("[1* Ann] saw [1 her].")
+    text = "Ann saw her."
+    clusters = clusters_of(text, ["Ann", "her"])
     clusters[0][0].update(link_score=None, antecedent=None)
     clusters[0][1].update(link_score=0.25, antecedent={"text": "<Ann>"})
     her, ann = sorted(Marks(draw_clusters(text, clusters)).marks, key=lambda mark: -mark[1])

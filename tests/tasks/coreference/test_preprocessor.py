@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tiny_resolver
 from data_files import to_sets
 
 import keras_spanbert as ks
@@ -47,8 +48,9 @@ def test_documents_are_cut_like_the_released_code(reference, preprocessors, mode
         assert set(expected) - set(cut) == {"loss", "top_span_starts", "top_span_ends"}
 
 
-def preprocessor(tokenizer, **kwargs):
-    return ks.SpanBertCoreferenceResolverPreprocessor(tokenizer, **{"sequence_length": 7, **kwargs})
+def preprocessor(**kwargs):
+    arguments = {"sequence_length": 7, **kwargs}
+    return ks.SpanBertCoreferenceResolverPreprocessor(tiny_resolver.tokenizer(), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -60,25 +62,25 @@ def preprocessor(tokenizer, **kwargs):
         ([[], ["ann", "old."], []], [["ann", "old", "."]]),
     ],
 )
-def test_segments_end_after_a_sentence_or_a_word(tokenizer, sentences, segments):
-    segmented = preprocessor(tokenizer).segment({"sentences": sentences})
+def test_segments_end_after_a_sentence_or_a_word(sentences, segments):
+    segmented = preprocessor().segment({"sentences": sentences})
     assert segmented["sentences"] == [["[CLS]", *segment, "[SEP]"] for segment in segments]
 
 
-def test_clusters_with_a_common_mention_are_merged(tokenizer):
+def test_clusters_with_a_common_mention_are_merged():
     clusters = [[(0, 0), (0, 0)], [(1, 1), (2, 2)], [(2, 2), (0, 0)], [(3, 3)]]
     document = {"sentences": [["ann", "she", "he", "it"]], "clusters": clusters}
-    segmented = preprocessor(tokenizer).segment(document)["clusters"]
+    segmented = preprocessor().segment(document)["clusters"]
     assert to_sets(segmented) == [[(1, 1), (2, 2), (3, 3)], [(4, 4)]]
 
 
-def test_subtoken_document_is_not_split_again(tokenizer):
+def test_subtoken_document_is_not_split_again():
     document = {
         "sentences": [["[CLS]", "ann", "she", "[SEP]"]],
         "sentence_map": [0, 0, 0, 1],
         "clusters": [[[1, 1], [1, 1]], [[2, 2], [1, 1]]],
     }
-    segmented = preprocessor(tokenizer).segment(document)
+    segmented = preprocessor().segment(document)
     assert segmented["sentences"] == document["sentences"]
     assert segmented["sentence_map"] == [0, 0, 0, 1]
     assert segmented["speakers"] == [["-"] * 4] and segmented["doc_key"] == ""
@@ -86,18 +88,17 @@ def test_subtoken_document_is_not_split_again(tokenizer):
     assert "speakers" not in document  # The argument is not changed.
 
 
-def test_numbers_of_speakers_and_genres(tokenizer):
+def test_numbers_of_speakers_and_genres():
     names = ["a", "b", "c", "d"]
     document = {"sentences": [["he"] * 4], "speakers": [names]}
     for model_type, other in [("independent", 3), ("overlap", 0)]:
-        tensors = preprocessor(tokenizer, model_type=model_type, max_num_speakers=4).tensors(
-            document
-        )
+        cutter = preprocessor(model_type=model_type, max_num_speakers=4)
+        tensors = cutter.tensors(document)
         assert tensors["speaker_ids"][0, 1:5].tolist() == [2, 3, other, other]
     for key, number in [("tc/x_0", 5), ("emma", 0), ("zz9/a", 0), ("", 0)]:
         document = {"sentences": [["he"]], "doc_key": key}
-        assert preprocessor(tokenizer).tensors(document)["genre"] == number
+        assert preprocessor().tensors(document)["genre"] == number
     for key in ["zz/x_0", "zz", "zz_1"]:
         with pytest.raises(ValueError, match=f"one of bc, .* `genres` .--genres.*: '{key}'"):
-            preprocessor(tokenizer).tensors({"sentences": [["he"]], "doc_key": key})
-    assert preprocessor(tokenizer, genres=("zz",)).tensors(document | {"doc_key": "zz/1"})
+            preprocessor().tensors({"sentences": [["he"]], "doc_key": key})
+    assert preprocessor(genres=("zz",)).tensors(document | {"doc_key": "zz/1"})

@@ -2,15 +2,7 @@ import numpy as np
 import pytest
 
 from keras_spanbert.tasks.coreference import inference
-from keras_spanbert.tasks.coreference.resolving import (
-    NAME,
-    NOUN,
-    PRONOUN,
-    Text,
-    as_dicts,
-    mention_type,
-    sort_key,
-)
+from keras_spanbert.tasks.coreference.resolving import NAME, NOUN, PRONOUN, Text, as_dicts, sort_key
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
 
@@ -112,7 +104,7 @@ def test_speakers_and_genre_change_scores(resolver, monkeypatch):
     ],
 )
 def test_kinds_of_mentions(words, begins_sentence, kind):
-    found = mention_type(words.split(), begins_sentence, frozenset(["letters", "the"]))
+    found, *_ = sort_key(words.split(), 0, 1, begins_sentence, frozenset(["letters", "the"]))
     assert found == kind
 
 
@@ -125,16 +117,16 @@ def test_first_word_of_a_text_begins_a_sentence():
 
 def test_best_mention_is_a_long_name_without_a_clause():
     phrases = ["he", "the poor man", "Frank", "Mr. Frank Churchill", "Frank , who had come"]
-    kinds = [mention_type(p.split(), False, frozenset()) for p in phrases]
 
-    def order(*counts):
-        def key(i):
-            return sort_key(phrases[i].split(), kinds[i], i, counts[i])
+    def order(phrases, *counts):
+        keys = [
+            sort_key(phrase.split(), i, count, False, frozenset())
+            for i, (phrase, count) in enumerate(zip(phrases, counts))
+        ]
+        return sorted(range(len(keys)), key=keys.__getitem__)
 
-        return sorted(range(5), key=key)
-
-    assert order(9, 1, 1, 1, 1) == [3, 2, 4, 1, 0]
+    assert order(phrases, 9, 1, 1, 1, 1) == [3, 2, 4, 1, 0]
     # Frequent mentions are unlikely to be wrong links.
-    assert order(9, 1, 2, 1, 5) == [2, 3, 4, 1, 0]
+    assert order(phrases, 9, 1, 2, 1, 5) == [2, 3, 4, 1, 0]
     # The longest mention has the most characters, not the most words.
-    assert sort_key(["Churchill"], NAME, 9, 1) < sort_key(["Mr.", "C."], NAME, 0, 1)
+    assert order(["Mr. C.", "Churchill"], 1, 1) == [1, 0]

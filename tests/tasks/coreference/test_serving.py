@@ -32,21 +32,14 @@ def test_saved_model_equals_resolve(build, model_type, singletons, tmp_path):
     found = {name: array.numpy() for name, array in serve(text=tf.constant(TEXTS)).items()}
     resolved = model.resolve(TEXTS)
     assert sum(len(result["clusters"]) for result in resolved) > 3
-    for i, (text, result) in enumerate(zip(TEXTS, resolved)):
-        served = {}
-        for mention, start, end, cluster in zip(
-            *(found[name][i] for name in ["mention", "start", "end", "cluster"])
-        ):
-            if cluster < 0:
-                assert (mention, start, end) == (b"", -1, -1)
-            else:
-                assert mention.decode() == text[start:end]
-                served.setdefault(int(cluster), []).append((int(start), int(end)))
-        expected = [
-            sorted((mention["start"], mention["end"]) for mention in cluster)
-            for cluster in result["clusters"]
-        ]
-        assert [served[number] for number in sorted(served)] == expected
+    for i, result in enumerate(resolved):
+        served = [*zip(*(found[n][i].tolist() for n in ["start", "end", "cluster", "mention"]))]
+        expected = sorted(
+            (m["start"], m["end"], number, m["text"].encode())
+            for number, cluster in enumerate(result["clusters"])
+            for m in cluster
+        )
+        assert served == expected + [(-1, -1, -1, b"")] * (len(served) - len(expected))
 
 
 def test_text_with_too_many_spans_is_refused(build):

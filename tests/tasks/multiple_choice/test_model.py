@@ -4,16 +4,17 @@ import keras
 import numpy as np
 import pytest
 from comparisons import assert_close, assert_rows
-from tiny_chooser import build, examples, train
+from tiny_chooser import build, examples
+from tiny_tasks import with_large_weights
 
 import keras_spanbert as ks
 from keras_spanbert.tasks.multiple_choice.model import NO_CHOICE
 
 
 @pytest.fixture(scope="module")
-def trained():
-    """A trained model. Tests must not change it."""
-    return train()
+def model():
+    """A model with large weights, so that answers differ clearly. Tests must not change it."""
+    return with_large_weights(build())
 
 
 @pytest.fixture(scope="module")
@@ -69,36 +70,37 @@ def test_answers_equal_the_reference(finetuning, questions, reference):
     assert scores == {"accuracy": pytest.approx(30.0), "total": 20}
 
 
-def test_padding_choices_change_nothing(trained):
+def test_padding_choices_change_nothing(model):
     rows = [row for row in examples(9, seed=2) if len(row["choices"]) == 3][:2]
-    alone = trained.preprocess(rows)[0]
-    padded = trained.preprocess([*rows, examples(1, choices=5)[0]])[0]
+    alone = model.preprocess(rows)[0]
+    padded = model.preprocess([*rows, examples(1, choices=5)[0]])[0]
     assert padded["token_ids"].shape[:2] == (3, 5)
-    logits = keras.ops.convert_to_numpy(trained(padded, training=False))
+    logits = keras.ops.convert_to_numpy(model(padded, training=False))
     without_mask = {name: array for name, array in alone.items() if name != "choice_mask"}
-    expected = keras.ops.convert_to_numpy(trained(without_mask, training=False))
+    expected = keras.ops.convert_to_numpy(model(without_mask, training=False))
     np.testing.assert_allclose(logits[:2, :3], expected, atol=1e-5)
     np.testing.assert_array_equal(logits[:2, 3:], np.full((2, 2), NO_CHOICE))
     labels = np.array([row["label"] for row in rows])
     losses = [
-        keras.ops.convert_to_numpy(trained.default_loss()(labels, array))
+        keras.ops.convert_to_numpy(model.default_loss()(labels, array))
         for array in [expected, logits[:2]]
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_single_prompts_contexts_and_arrays(trained):
-    row = examples(1, seed=4)[0]
-    one = trained.choose(row["prompt"], row["choices"])
-    with_context = trained.choose(("it", row["prompt"]), row["choices"])
-    assert with_context == trained.choose(row["prompt"], row["choices"], "it") != one
-    assert trained.choose(row["prompt"], row["choices"], "") == one
-    assert trained.choose([row]) == [one]
-    both = [{name: row[name] for name in ["prompt", "choices"]}, {**row, "context": "it"}]
-    assert trained.choose(both) == [one, with_context]
-    answers = trained.choose(["it is"] * 2, np.array([["and", "", "red", ""], ["red"] * 4]))
-    assert [len(answer["scores"]) for answer in answers] == [3, 4]
-    assert answers[0]["scores"][1] == 0.0 and answers[0]["choice"] == 2
+def test_single_prompts_contexts_and_arrays(model):
+    (row,) = examples(1, seed=4)
+    prompt, choices = row["prompt"], row["choices"]
+    one = model.choose(prompt, choices)
+    with_context = model.choose(("it", prompt), choices)
+    assert with_context == model.choose(prompt, choices, "it") != one
+    assert model.choose(prompt, choices, "") == one
+    both = [{"prompt": prompt, "choices": choices}, {**row, "context": "it"}]
+    assert model.choose(both) == [one, with_context]
+    answers = model.choose(["it is"] * 2, np.array([["and", "", "red", ""], ["red"] * 4]))
+    first, second = model.choose("it is", ["and", "red"])["scores"]
+    assert answers[0]["scores"] == pytest.approx([first, 0.0, second], abs=1e-6)
+    assert answers[0]["choice"] == (0 if first > second else 2)
     np.testing.assert_allclose(answers[1]["scores"], [0.25] * 4, atol=1e-6)
 
 
@@ -109,27 +111,19 @@ def test_logits_are_float32_in_mixed_precision():
     assert keras.backend.standardize_dtype(model(x, training=False).dtype) == "float32"
 
 
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "##x"]
-
-
-def preprocessor(sequence_length=8):
-    return ks.SpanBertMultipleChoicePreprocessor(ks.SpanBertTokenizer(VOCABULARY), sequence_length)
-
-
-def test_empty_choices_in_lists_and_arrays():
-    by_list = preprocessor().inputs(["a"], [["", "b", "c"]])
-    assert by_list["token_ids"][0, 0].tolist() == [2, 5, 3, 0, 0, 0, 0, 0]  # [CLS] a [SEP]
-    by_array = preprocessor().inputs(["a"], np.array([["", "b", "c"]]))
-    np.testing.assert_array_equal(by_list["choice_mask"], [[1, 1, 1]])
+def test_empty_choices_in_lists_and_arrays(model):
+    array = np.array([["", "red", "blue"]])
     lists = np.empty(1, object)
-    lists[0] = ["", "b", "c"]
-    np.testing.assert_array_equal(preprocessor().inputs(["a"], lists)["choice_mask"], [[1, 1, 1]])
-    np.testing.assert_array_equal(by_array["choice_mask"], [[0, 1, 1]])
-    assert not by_array["padding_mask"][0, 0].any()
+    lists[0] = array[0].tolist()
+    for choices, mask in [([*lists], [1, 1, 1]), (lists, [1, 1, 1]), (array, [0, 1, 1])]:
+        inputs = model.preprocessor.inputs(["it"], choices)
+        assert inputs["choice_mask"].tolist() == [mask]
+        row = [2, 11, 3] if mask[0] else []  # [CLS] it [SEP]
+        assert inputs["token_ids"][0, 0].tolist() == row + [0] * (16 - len(row))
 
 
-def test_very_long_and_blank_texts():
-    long = "a b c d e " * 10_000
-    inputs = preprocessor(512).inputs([long, "a"], [[long, " "], ["\u200b", "b"]])
-    assert inputs["padding_mask"].sum(axis=2).tolist() == [[512, 511], [3, 5]]
-    assert preprocessor().inputs([], [])["token_ids"].shape == (0, 0, 8)
+def test_very_long_and_blank_texts(model):
+    long = "it is red and " * 10_000
+    inputs = model.preprocessor.inputs([long, "it"], [[long, " "], ["\u200b", "is"]])
+    assert inputs["padding_mask"].sum(axis=2).tolist() == [[16, 15], [3, 5]]
+    assert model.preprocessor.inputs([], [])["token_ids"].shape == (0, 0, 16)

@@ -16,14 +16,21 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def signatures(model, tmp_path_factory):
+def ask(model, tmp_path_factory):
+    """Returns a function of strings that returns the outputs of a signature."""
     path = tmp_path_factory.mktemp("served") / "1"
     ks.serving.export_saved_model(model, path)
-    return tf.saved_model.load(str(path)).signatures
+    signatures = tf.saved_model.load(str(path)).signatures
+
+    def ask(signature="serving_default", **columns):
+        columns = {name: tf.constant(column, tf.string) for name, column in columns.items()}
+        return {name: x.numpy() for name, x in signatures[signature](**columns).items()}
+
+    return ask
 
 
 def check(answers, outputs):
-    choices, scores = outputs["choice"].numpy(), outputs["scores"].numpy()
+    choices, scores = outputs["choice"], outputs["scores"]
     assert choices.dtype == np.int32 and scores.dtype == np.float32
     assert len(choices) == len(answers)
     for answer, choice, row in zip(answers, choices, scores):
@@ -33,46 +40,32 @@ def check(answers, outputs):
         assert choice == row[:count].argmax() == answer["choice"]
 
 
-def test_answers_equal_choose(model, signatures):
+def test_answers_equal_choose(model, ask):
     rows = examples(50, seed=6)
     prompts, choices = ([row[name] for row in rows] for name in ["prompt", "choices"])
-    outputs = signatures["serving_default"](
-        prompt=tf.constant(prompts), choices=tf.constant(padded(choices))
-    )
-    check(model.choose(prompts, choices), outputs)
+    check(model.choose(prompts, choices), ask(prompt=prompts, choices=padded(choices)))
 
 
-def test_contexts_and_unusual_texts(model, signatures):
+def test_contexts_and_unusual_texts(model, ask):
     contexts = ["it is red", "", "it", "red " * 40, " "]
     prompts = ["it", "it is", "", "red", "it"]
     choices = [
         ["red", " "], ["blue", "it\u00e9"], ["red " * 30, "it"], ["red", "blue"], ["a", "b c"],
     ]  # fmt: skip
-    outputs = signatures["contexts"](
-        context=tf.constant(contexts),
-        prompt=tf.constant(prompts),
-        choices=tf.constant(padded(choices)),
-    )
+    outputs = ask("contexts", context=contexts, prompt=prompts, choices=padded(choices))
     check(model.choose(prompts, choices, contexts), outputs)
     # Invalid UTF-8 becomes the replacement character.
-    choices = tf.constant([[b"re\xff", b"it"]])
-    outputs = signatures["serving_default"](prompt=tf.constant([b"\xfe it"]), choices=choices)
+    outputs = ask(prompt=[b"\xfe it"], choices=[[b"re\xff", b"it"]])
     check(model.choose(["\ufffd it"], [["re\ufffd", "it"]]), outputs)
 
 
-def test_prompt_without_choices_has_no_answer(signatures):
-    choices = tf.constant([["", "red", ""], ["", "", ""]])
-    outputs = signatures["serving_default"](prompt=tf.constant(["it", "it"]), choices=choices)
-    assert outputs["choice"].numpy().tolist() == [1, -1]
-    np.testing.assert_array_equal(outputs["scores"].numpy(), [[0, 1, 0], [0, 0, 0]])
+def test_prompt_without_choices_has_no_answer(ask):
+    outputs = ask(prompt=["it", "it"], choices=[["", "red", ""], ["", "", ""]])
+    assert outputs["choice"].tolist() == [1, -1]
+    np.testing.assert_array_equal(outputs["scores"], [[0, 1, 0], [0, 0, 0]])
     for shape in [(0, 4), (0, 0)]:
-        outputs = signatures["serving_default"](
-            prompt=tf.constant([], tf.string), choices=tf.zeros(shape, tf.string)
-        )
+        outputs = ask(prompt=[], choices=tf.zeros(shape, tf.string))
         assert outputs["scores"].shape == shape and outputs["choice"].shape == (0,)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="must have the same length. Received:. .2. .1."
-    ):
-        signatures["serving_default"](
-            prompt=tf.constant(["it", "it"]), choices=tf.constant([["red", "it"]])
-        )
+    error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match="must have the same length. Received:. .2. .1."):
+        ask(prompt=["it", "it"], choices=[["red", "it"]])
