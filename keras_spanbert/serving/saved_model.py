@@ -1,6 +1,5 @@
 """Exports a SavedModel that takes strings, for TensorFlow Serving."""
 
-import importlib
 import json
 import os
 import pathlib
@@ -117,47 +116,38 @@ def export_saved_model(
     trained on JAX or PyTorch are exported in a separate process that runs
     TensorFlow.
 
-    For a `SpanBertQuestionAnswerer`, `serving_default` takes `question` and
-    `context`, strings `[B]`, with contexts of any length. It returns the same as
-    `answer` (except for differences that `SpanBertTokenizer` describes) with the
-    model's `null_threshold`: `answer` string `[B]`, `score` float32 `[B]`, `start`
-    and `end` int32 `[B]`, in characters of the context, -1 for no answer.
+    The function `serving_default` takes strings `[B]` and returns arrays `[B]`, or
+    `[B, ...]` as given below: numbers of labels and positions (in characters) are int32,
+    scores float32, other values strings.
 
-    For a `SpanBertCoreferenceResolver` it takes `text` string `[B]` and returns the
-    mentions that `resolve` finds, with M the largest number in a text: `mention`
-    string `[B, M]`, `start` and `end` int32 `[B, M]`, in characters, and `cluster`
-    int32 `[B, M]`, the number of a cluster in its text. Missing mentions have `""` and
-    -1. Speakers and genres cannot be given. The whole text is held in memory, so a
-    text from which `top_span_ratio` would keep more than 3,900 spans is refused.
-
-    For a `SpanBertTextClassifier` it takes `text` string `[B]` and returns `label`
-    string `[B]`, `score` float32 `[B]` and `scores` float32 `[B, C]`, or only `score`
-    for regression. With `multi_label` it also returns `labels` string `[B, C]`, `""`
-    for a class that is not assigned. The signature `pairs` takes `text` and
-    `text_pair`, `""` for none.
-
-    For a `SpanBertRelationExtractor` it takes `text` string `[B]` and, int32 `[B]` in
-    characters, `subject_start`, `subject_end`, `object_start` and `object_end`; also
-    `subject_type` and `object_type` string `[B]` if the mode uses types. It returns
-    `relation` string `[B]`, `score` float32 `[B]` and `scores` float32 `[B, C]`, as
-    `extract` does. A span outside its text, or an unknown type, is refused.
-
-    For a `SpanBertTokenClassifier` it takes `text` string `[B]` and returns the
-    entities that `tag` finds, with E the largest number in a text: `text` and `label`
-    string `[B, E]`, `start` and `end` int32 `[B, E]`, in characters, and `score`
-    float32 `[B, E]`. Missing entities have `""`, -1 and 0.
-
-    For a `SpanBertMultipleChoice` it takes `prompt` string `[B]` and `choices`
-    string `[B, C]`, `""` for no choice. It returns `choice` int32 `[B]`, an index,
-    or -1 without choices, and `scores` float32 `[B, C]`. The signature
-    `contexts` also takes `context` string `[B]`, `""` for none.
-
-    For a `SpanBertPretrainer` or `SpanBertBackbone` it takes `text` string `[B]`
-    and returns the encoder's `embeddings` float32 `[B, L, H]` with `token_ids`
-    int32 `[B, L]`, `padding_mask` int32 `[B, L]` and `offsets` int32
-    `[B, L, 2]`, in characters, -1 for special tokens. L is the length of the longest
-    text, which is cut to the length of the preprocessor or the backbone. A backbone
-    with a pooled output also returns `pooled_output` float32 `[B, H]`.
+    - `SpanBertQuestionAnswerer`: takes `question` and `context`, of any length. It
+      returns the same as `answer` (except for differences that `SpanBertTokenizer`
+      describes) with the model's `null_threshold`: `answer`, `score`, `start` and
+      `end`, -1 for no answer.
+    - `SpanBertCoreferenceResolver`: takes `text` and returns the mentions that `resolve`
+      finds, with M the largest number in a text: `mention`, `start`, `end` and
+      `cluster`, the number of a cluster in its text, `[B, M]`. Missing mentions have
+      `""` and -1. Speakers and genres cannot be given. The whole text is held in memory,
+      so a text from which `top_span_ratio` would keep more than 3,900 spans is refused.
+    - `SpanBertTextClassifier`: takes `text` and returns `label`, `score` and `scores`
+      `[B, C]`, or only `score` for regression. With `multi_label` it also returns
+      `labels` `[B, C]`, `""` for a class that is not assigned. The signature `pairs`
+      takes `text` and `text_pair`, `""` for none.
+    - `SpanBertRelationExtractor`: takes `text`; `subject_start`, `subject_end`,
+      `object_start` and `object_end`, int32; and `subject_type` and `object_type` if
+      the mode uses types. It returns `relation`, `score` and `scores` `[B, C]`, as
+      `extract` does. A span outside its text, or an unknown type, is refused.
+    - `SpanBertTokenClassifier`: takes `text` and returns the entities that `tag` finds,
+      with E the largest number in a text: `text`, `label`, `start`, `end` and `score`,
+      `[B, E]`. Missing entities have `""`, -1 and 0.
+    - `SpanBertMultipleChoice`: takes `prompt` and `choices` `[B, C]`, `""` for no choice.
+      It returns `choice`, an index, or -1 without choices, and `scores` `[B, C]`. The
+      signature `contexts` also takes `context`, `""` for none.
+    - `SpanBertPretrainer` or `SpanBertBackbone`: takes `text` and returns the encoder's
+      `embeddings` float32 `[B, L, H]` with `token_ids` and `padding_mask` `[B, L]` and
+      `offsets` `[B, L, 2]`, int32, -1 for special tokens. L is the length of the longest
+      text, which is cut to the length of the preprocessor or the backbone. A backbone
+      with a pooled output also returns `pooled_output` float32 `[B, H]`.
 
     Args:
         model: a task model with a preprocessor, or a `SpanBertBackbone`.
@@ -187,8 +177,12 @@ def export_saved_model(
     is_model = isinstance(model, (SpanBertTask, SpanBertBackbone))
     check_in("model", model, is_model, "a task of this library or a SpanBertBackbone")
     is_tensorflow = keras.backend.backend() == "tensorflow"
-    if not is_tensorflow:
-        check_is_registered(model)
+    # Another process does not find a subclass.
+    if not is_tensorflow and _registered(type(model).__name__) is not type(model):
+        raise ValueError(
+            "With JAX and PyTorch a model is exported by a TensorFlow process, so `model` must not "
+            f"be of a subclass. Received: {model!r}"
+        )
     is_tokenizer = tokenizer is None or isinstance(tokenizer, SpanBertTokenizer)
     check_in("tokenizer", tokenizer, is_tokenizer, "a `SpanBertTokenizer` or None")
     if isinstance(model, SpanBertBackbone) != (tokenizer is not None):
@@ -215,15 +209,7 @@ def export_saved_model(
         if is_tensorflow:
             _export(model, folder, endpoints)
         else:
-            with tempfile.TemporaryDirectory() as preset:
-                tokenizer.save_to_preset(preset)
-                run_on_tensorflow(export_preset, model, preset, preset, folder, kwargs)
-
-
-def export_preset(model, preset, path, kwargs):
-    """Exports a model with the tokenizer of a preset, on TensorFlow."""
-    tokenizer = SpanBertTokenizer.from_preset(preset)
-    _export(model, path, _endpoints(model, tokenizer, kwargs))
+            _export_on_tensorflow(model, tokenizer, folder, kwargs)
 
 
 def _endpoints(model, tokenizer, kwargs):
@@ -257,21 +243,10 @@ def _export(model, path, endpoints):
 
 
 # === A TensorFlow process that exports the models of other backends ===
-def check_is_registered(model: keras.Model) -> None:
-    """Raises `ValueError` if another process cannot find the model's class: a subclass."""
-    if _registered(type(model).__name__) is not type(model):
-        raise ValueError(
-            "With JAX and PyTorch a model is exported by a TensorFlow process, so `model` must not "
-            f"be of a subclass. Received: {model!r}"
-        )
+def _export_on_tensorflow(model, tokenizer, path, kwargs):
+    """Exports a model in a TensorFlow process. Raises `RuntimeError` with its output if it fails.
 
-
-def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *arguments) -> None:
-    """Calls a function of this package with a model and `arguments` in a TensorFlow process.
-
-    The model is saved to and loaded from the folder `preset`. JSON must preserve the arguments.
-    Raises `OSError` if the function cannot write its files, and `RuntimeError` if it fails in
-    another way, with the output of the process.
+    Raises `OSError` if the process cannot write its files.
     """
     # This package's folder comes first in the path. The current folder is not in the path.
     root = str(pathlib.Path(__file__).parents[2])
@@ -283,33 +258,33 @@ def run_on_tensorflow(function: Callable, model: keras.Model, preset: str, *argu
         "PYTHONIOENCODING": "utf-8:backslashreplace",
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
-    model.save_to_preset(preset)
     is_quantized = any(layer.quantization_mode for layer in flatten_sublayers([model]))
     # A quantized preset has the policies of its layers, and a dtype would convert it.
     dtype = "" if is_quantized else getattr(model, "backbone", model).dtype_policy.name
-    of_function = [function.__module__, function.__name__, json.dumps(arguments)]
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", _COMMAND, type(model).__name__, preset, dtype, *of_function],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-    )
+    with tempfile.TemporaryDirectory() as preset:
+        tokenizer.save_to_preset(preset)
+        model.save_to_preset(preset)
+        arguments = [type(model).__name__, preset, dtype, path, json.dumps(kwargs)]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _COMMAND, *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        )
     if done.returncode == _CANNOT_WRITE:
         raise OSError(done.stdout.splitlines()[-1])
     if done.returncode:
         raise RuntimeError(f"The export under TensorFlow failed:\n{done.stdout}")
 
 
-def main(
-    class_name: str, preset: str, dtype: str, module: str, function: str, arguments: str
-) -> None:
-    """Runs in the process of `run_on_tensorflow`."""
+def main(class_name: str, preset: str, dtype: str, path: str, kwargs: str) -> None:
+    """Exports the model of a preset, in the process of `_export_on_tensorflow`."""
     model = _registered(class_name).from_preset(preset, dtype=dtype or None)
-    call = getattr(importlib.import_module(module), function)
+    tokenizer = SpanBertTokenizer.from_preset(preset)
     try:
-        call(model, *json.loads(arguments))
+        _export(model, path, _endpoints(model, tokenizer, json.loads(kwargs)))
     except OSError as error:
         print(" ".join(str(error).split()), flush=True)
         os._exit(_CANNOT_WRITE)  # At once, so that the error is the last line.
