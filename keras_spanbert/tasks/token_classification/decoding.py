@@ -27,7 +27,7 @@ Scheme = collections.namedtuple(
         "kind",  # int32 [C], the type of each label, -1 for "O"
         "goes_on",  # bool [C, C], whether the second continues the first's entity
         "is_bound",  # bool [C], whether it must follow a label that it continues
-        "before",  # int32 [C, P], the labels that a bound label can follow
+        "before",  # int64 [C, P], the labels that a bound label can follow
         "penalty",  # float64 [C, P], minus infinity for unused columns of `before`
     ],
 )
@@ -65,7 +65,7 @@ def scheme(labels: list[str]) -> Scheme:
         kind,
         goes_on,
         is_bound,
-        np.array([np.pad(x, (0, width - len(x))) for x in before], np.int32),
+        np.array([np.pad(x, (0, width - len(x))) for x in before], np.int64),
         np.array([np.where(np.arange(width) < len(x), 0.0, -np.inf) for x in before]),
     )
 
@@ -97,22 +97,31 @@ def best_labels(xp, scores, num_words, rules: Scheme):
     is_first = _is_first(xp, num_words)
     gain = xp.where(is_first, _MIN_GAIN, xp.maximum(gain, _MIN_GAIN))
     total = xp.cumsum(gain)
-    most = _suffix_maxima(xp, total) - (total - gain)
+    if xp is np:
+        most = np.maximum.accumulate(total[::-1])[::-1]
+    else:  # TensorFlow has no maxima of this kind. These values are slightly larger.
+        most = tf.math.cumulative_logsumexp(total, reverse=True)
+    most -= total - gain
     begins = is_first | (most < -_ROUNDING)
     position = _positions_in_piece(xp, begins)
     ends = xp.concatenate([begins, [True]], axis=0)[1:]
     left = _positions_in_piece(xp, ends[::-1])[::-1]
     longest = xp.max(xp.concatenate([position, [0]], axis=0))
+    size, width = rules.before.shape
 
     # === Viterbi's algorithm: a word of each piece at a time ===
-    size = len(rules.names)
-
+    # The state is the score of the best path to each label of a word, and the pointers are the
+    # previous labels of these paths.
     def forward(number, state, pointers):
         rows = xp.nonzero(position == number)[0]
-        state_there, pointers_there = _step(
-            xp, take(xp, state, rows - 1), take(xp, scores, rows), rules
-        )
-        return put(xp, state, rows, state_there), put(xp, pointers, rows, pointers_there)
+        before = take(xp, state, rows - 1)
+        through = xp.take(before, rules.before, axis=1) + rules.penalty  # [n, C, P]
+        which = np.arange(size) * width + xp.argmax(through, axis=2)
+        previous = take(xp, rules.before.reshape(-1), which)
+        previous = xp.where(is_bound, previous, xp.argmax(before, axis=1)[:, None])
+        best = xp.where(is_bound, xp.max(through, axis=2), xp.max(before, axis=1)[:, None])
+        best += take(xp, scores, rows)
+        return put(xp, state, rows, best), put(xp, pointers, rows, previous)
 
     pointers = xp.zeros_like(scores, dtype=np.int64)
     state, pointers = _repeat(xp, longest, forward, (unbound, pointers))
@@ -133,41 +142,21 @@ def entities(xp, scores, labels, num_words, rules: Scheme) -> Entities:
     before = xp.concatenate([labels[:1], labels], axis=0)[:-1]
     continues = take(xp, rules.goes_on.reshape(-1), before * size + labels)
     continues &= ~_is_first(xp, num_words)
-    is_inside = labels != rules.outside
     # Each word inside an entity begins one or continues that of the previous word.
+    is_inside = labels != rules.outside
     first = xp.nonzero(is_inside & ~continues)[0]
-    inside = xp.nonzero(is_inside)[0]
-    before_first = take(xp, xp.cumsum(xp.asarray(is_inside, dtype=np.int64)), first) - 1
-    bounds = xp.concatenate([before_first, xp.sum(xp.ones_like(inside))[None]], axis=0)
-    begin, end = bounds[:-1], bounds[1:]
-    chosen = inside * size + take(xp, labels, inside)
+    last = xp.nonzero(is_inside & ~xp.concatenate([continues, [False]], axis=0)[1:])[0]
+    chosen = range_like(xp, labels, np.int64) * size + labels
     probabilities = xp.exp(take(xp, xp.reshape(scores, [-1]), chosen))
     sums = xp.concatenate([[0.0], xp.cumsum(probabilities)], axis=0)
+    total = take(xp, sums, last + 1) - take(xp, sums, first)
     return Entities(
         take(xp, _texts(xp, num_words), first),
         first,
-        take(xp, inside, end - 1),
+        last,
         take(xp, rules.kind, take(xp, labels, first)),
-        (take(xp, sums, end) - take(xp, sums, begin)) / xp.asarray(end - begin, dtype=np.float64),
+        total / xp.asarray(last - first + 1, dtype=np.float64),
     )
-
-
-def _step(xp, state, scores, rules):
-    """Extends the best paths of n pieces by one word with scores float64 `[n, C]`.
-
-    The state is float64 `[n, C]`, the best paths' scores by their last label. Returns the new one,
-    and the previous label of each path, int `[n, C]`.
-    """
-    count, width = rules.before.shape
-    through = xp.take(state, rules.before, axis=1) + rules.penalty  # [n, C, P]
-    which = np.arange(count) * width + xp.argmax(through, axis=2)
-    pointers = xp.where(
-        rules.is_bound,
-        take(xp, rules.before.reshape(-1).astype(np.int64), which),
-        xp.argmax(state, axis=1)[:, None],
-    )
-    best = xp.where(rules.is_bound, xp.max(through, axis=2), xp.max(state, axis=1)[:, None])
-    return best + scores, pointers
 
 
 def _repeat(xp, count, body, state):
@@ -206,18 +195,6 @@ def _positions_in_piece(xp, begins):
     return range_like(xp, begins, np.int64) - take(xp, xp.nonzero(begins)[0], piece)
 
 
-def _suffix_maxima(xp, x):
-    """Returns the maximum of the values from each position to the end: `[S]`."""
-    position = range_like(xp, x, np.int64)
-    last = xp.max(xp.concatenate([[0], position], axis=0))
-
-    def double(number, x):
-        return (xp.maximum(x, take(xp, x, xp.minimum(position + 2 ** (number - 1), last))),)
-
-    (x,) = _repeat(xp, xp.sum(2 ** np.arange(31) <= last), double, (x,))
-    return x
-
-
 def entity_serving_function(model):
     """Returns the function of `text`, strings `[B]`, that a SavedModel serves."""
     preprocessor = model.preprocessor
@@ -227,7 +204,12 @@ def entity_serving_function(model):
     def serve(text):
         texts = as_strings("text", text)  # Valid UTF-8.
         words = preprocessor.words(texts)
-        scores = log_probabilities(tnp, _logits(model, words), rules)
+        windows = preprocessor.windows_of(words)
+        logits = window_logits(model, windows, len(model.labels), lambda outputs: outputs)
+        is_label = windows["is_label"]
+        in_order = tf.argsort(tf.boolean_mask(windows["word"], is_label))
+        logits = tf.gather(tf.boolean_mask(logits, is_label), in_order)
+        scores = log_probabilities(tnp, logits, rules)
         labels = best_labels(tnp, scores, words.num_words, rules)
         found = entities(tnp, scores, labels, words.num_words, rules)
         start = tf.gather(words.bounds[:, 0], found.first)
@@ -251,12 +233,3 @@ def entity_serving_function(model):
         }
 
     return serve
-
-
-def _logits(model, words):
-    """Returns logits `[S, C]` of the words, in order."""
-    windows = model.preprocessor.windows_of(words)
-    logits = window_logits(model, windows, len(model.labels), lambda outputs: outputs)
-    is_label = windows["is_label"]
-    order = tf.argsort(tf.boolean_mask(windows["word"], is_label))
-    return tf.gather(tf.boolean_mask(logits, is_label), order)

@@ -10,14 +10,7 @@ from keras_spanbert.metrics.entities import entities as entity_scores
 from keras_spanbert.models.backbone import dense_layer
 from keras_spanbert.models.classifier import CLASSIFIER, ClassifierTask, dropout_layer
 from keras_spanbert.serving.saved_model import strings
-from keras_spanbert.tasks.token_classification.decoding import (
-    best_labels,
-    entities,
-    entity_serving_function,
-    is_of_entities,
-    log_probabilities,
-    scheme,
-)
+from keras_spanbert.tasks.token_classification import decoding
 from keras_spanbert.tasks.token_classification.preprocessor import (
     SpanBertTokenClassifierPreprocessor,
     as_texts,
@@ -41,12 +34,12 @@ class SpanBertTokenClassifier(ClassifierTask):
     only follows a `B-` or `I-` of its type. Other labels, such as parts of speech, are
     predicted for each word.
 
-    `fit`, `evaluate` and `predict` take `x`, a list of lists of words, with `y`, a list
-    of lists of labels (names or numbers); or strings, with `y`, a list of lists of
-    entities, `{"start", "end", "label"}` in characters, as `tag` returns them; or a
-    list of examples with `words` and `tags`, from `keras_spanbert.data.conll.read`, or
-    with `text` and `entities`. They also take the arrays of `preprocess`, and batches
-    of any of these: see `fit`. A batch of texts becomes the batch of their windows.
+    `fit`, `evaluate` and `predict` take `x`, lists of words, with `y`, lists of labels
+    (names or numbers); or strings, with `y`, lists of entities as `tag` returns them,
+    `{"start", "end", "label"}` in characters; or a list of examples with `words` and
+    `tags`, from `keras_spanbert.data.conll.read`, or with `text` and `entities`; or the
+    arrays of `preprocess`; or batches of any of these: see `fit`. A batch of texts
+    becomes the batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -95,22 +88,22 @@ class SpanBertTokenClassifier(ClassifierTask):
 
         # === Config ===
         self.dropout = dropout
-        self.best_score = "f1" if is_of_entities(labels) else "accuracy"
+        self.best_score = "f1" if self.is_of_entities else "accuracy"
 
     @property
     def is_of_entities(self) -> bool:
         """Whether the labels mark entities: see the class."""
-        return is_of_entities(self.labels)
+        return decoding.is_of_entities(self.labels)
 
     @property
     def kinds(self) -> list[str]:
         """The types of entities, or the labels if they do not mark entities."""
-        return scheme(self.labels).kinds if self.is_of_entities else list(self.labels)
+        return decoding.scheme(self.labels).kinds if self.is_of_entities else list(self.labels)
 
     def serving_function(self) -> tuple:
         """Returns the function from strings to entities for a SavedModel, and its input specs."""
         self.check_preprocessor()
-        return entity_serving_function(self), strings("text")
+        return decoding.entity_serving_function(self), strings("text")
 
     @accepts_datasets
     def tag(self, texts, batch_size: int = 32) -> list:
@@ -145,9 +138,8 @@ class SpanBertTokenClassifier(ClassifierTask):
         if isinstance(texts, str):
             return self.tag([texts], batch_size)[0]
         texts = as_texts(texts)
-        words, scores, rules = self._scores(texts, batch_size)
-        labels = best_labels(np, scores, words.num_words, rules)
-        found = entities(np, scores, labels, words.num_words, rules)
+        words, scores, labels, rules = self._decode(texts, batch_size)
+        found = decoding.entities(np, scores, labels, words.num_words, rules)
         start = np.cumsum(words.num_words) - words.num_words
         answers = [[] for _ in texts]
         for text, first, last, kind, score in zip(*(array.tolist() for array in found)):
@@ -196,9 +188,8 @@ class SpanBertTokenClassifier(ClassifierTask):
 
     def _tags(self, texts, batch_size):
         """Returns the names of words' labels, one list per text, and the words."""
-        words, scores, rules = self._scores(texts, batch_size)
-        labels = best_labels(np, scores, words.num_words, rules)
-        return _split_by_text([rules.names[label] for label in labels.tolist()], words), words
+        words, _, labels, rules = self._decode(texts, batch_size)
+        return _names_by_text(rules.names, labels, words), words
 
     @accepts_datasets
     def evaluate_entities(self, examples, strict: bool = False, batch_size: int = 32) -> dict:
@@ -239,7 +230,7 @@ class SpanBertTokenClassifier(ClassifierTask):
             predicted, words = self._tags(texts, batch_size)
             places = [example.get("place") for example in examples]
             labels = spans_to_labels(words, texts, gold, list(self.labels), places)
-            gold = _split_by_text([self.labels[label] for label in labels], words)
+            gold = _names_by_text(self.labels, labels, words)
         else:
             gold = [list(tags) for tags in gold]
             self._check_gold(texts, gold)
@@ -255,7 +246,8 @@ class SpanBertTokenClassifier(ClassifierTask):
         return {**scores, "accuracy": accuracy, "total": len(examples)}
 
     def _check_gold(self, texts, gold):
-        known = {*self.kinds, "O"} if self.is_of_entities else set(self.labels)
+        of_entities = self.is_of_entities
+        known = [*self.kinds, "O"] if of_entities else self.labels
         for i, (words, tags) in enumerate(zip(texts, gold)):
             if len(words) != len(tags):
                 raise ValueError(
@@ -263,35 +255,33 @@ class SpanBertTokenClassifier(ClassifierTask):
                     f"{len(words)} words in examples[{i}]"
                 )
             for tag in tags:
-                is_tag = isinstance(tag, str)
-                of_known = tag
-                if is_tag and self.is_of_entities and tag != "O":
-                    of_known = tag.partition("-")[2]
-                if not is_tag or of_known not in known:
+                has_prefix = of_entities and isinstance(tag, str) and tag != "O"
+                if (tag[2:] if has_prefix else tag) not in known:
                     raise ValueError(
                         f"A tag must be one of the model's {len(self.labels)}: "
                         f"{', '.join(self.labels[:20])}. Received: {tag!r:.80} in examples[{i}]"
                     )
 
-    def _scores(self, texts, batch_size):
-        """Returns the words of texts, and the log-probabilities of their labels `[S, C]`."""
+    def _decode(self, texts, batch_size):
+        """Returns the words of texts, the log-probabilities of labels `[S, C]`, and the best."""
         check_counts(batch_size=batch_size)
         self.check_preprocessor()
         self.warn_if_untrained()
         words = self.preprocessor.words(texts)
         windows = self.preprocessor.windows_of(words)
         inputs = {name: windows[name] for name in SEQUENCES}
-        rules = scheme(self.labels)
+        rules = decoding.scheme(self.labels)
         # A word without tokens is outside of entities.
         scores = np.full([words.num_words.sum(), len(rules.names)], -np.inf)
         scores[:, rules.outside] = 0.0
         for rows, logits in predict_by_length(self, inputs, batch_size):
             is_label = windows["is_label"][rows, : logits.shape[1]]
-            found = log_probabilities(np, logits[is_label], rules)
+            found = decoding.log_probabilities(np, logits[is_label], rules)
             scores[windows["word"][rows, : logits.shape[1]][is_label]] = found
-        return words, scores, rules
+        return words, scores, decoding.best_labels(np, scores, words.num_words, rules), rules
 
 
-def _split_by_text(names, words):
-    names = iter(names)
-    return [[next(names) for _ in range(count)] for count in words.num_words]
+def _names_by_text(names, labels, words):
+    """Returns the names of labels, one list per text."""
+    found = iter(labels.tolist())
+    return [[names[next(found)] for _ in range(count)] for count in words.num_words]

@@ -54,53 +54,6 @@ Words = collections.namedtuple(
 )
 
 
-def tokenize_words(tokenizer, words, num_words) -> Words:
-    """Tokenizes texts that are lists of words. Equal words are tokenized once.
-
-    `words` are those of all texts, a list, and `num_words` `[N]` are the numbers of each text's.
-    """
-    tokens = tokenize_repeated(tokenizer, words)
-    up_to = _cumulative_counts(np, tokens.sizes)  # Number of tokens up to each word.
-    word, token = expand(np, tokens.starts, tokens.sizes)
-    ends = np.cumsum(num_words, dtype=np.int32)
-    starts = up_to[ends - num_words]
-    return Words(
-        np.append(tokens.ids[token], np.int32(0)),
-        np.append(word, np.int32(0)),
-        np.append(token == tokens.starts[word], False),
-        starts,
-        up_to[ends] - starts,
-        num_words,
-        None,
-    )
-
-
-def tokenize_strings(tokenizer, texts, is_continuation: np.ndarray) -> Words:
-    """Tokenizes texts that are strings `[N]`. The tokenizer splits them into words.
-
-    `is_continuation` is bool `[V]`, whether each token of the vocabulary continues a word.
-    """
-    xp = namespace(texts)
-    tokens = tokenize_texts(tokenizer, texts, with_offsets=True)
-    is_first = ~take(xp, is_continuation, tokens.ids[:-1])
-    # A word ends where its last token does.
-    is_last = append_end(xp, is_first, True)[1:]
-    firsts, lasts = (xp.nonzero(x)[0] for x in (is_first, is_last))
-    up_to = _cumulative_counts(xp, int32(xp, is_first))  # Number of words up to each token.
-    first_word = take(xp, up_to, tokens.starts)
-    return Words(
-        tokens.ids,
-        append_end(xp, up_to[1:] - 1, np.int32(0)),
-        append_end(xp, is_first, False),
-        tokens.starts,
-        tokens.sizes,
-        take(xp, up_to, tokens.starts + tokens.sizes) - first_word,
-        xp.stack(
-            [take(xp, tokens.offsets[:, 0], firsts), take(xp, tokens.offsets[:, 1], lasts)], axis=1
-        ),
-    )
-
-
 def _cumulative_counts(xp, counts):
     """Returns 0 and the cumulative sums."""
     return xp.concatenate([np.zeros(1, np.int32), xp.cumsum(counts, dtype=np.int32)], axis=0)
@@ -112,8 +65,7 @@ def spans_to_labels(
     """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
     `spans` has a list of `{"start", "end", "label"}` for each text, `labels` are the model's, and
-    `places` describe the texts in messages, by default by number. Raises `ValueError` if a span is
-    not in its text, does not consist of whole words, shares a word, or its label is unknown.
+    `places` describe the texts in messages, by default by number.
     """
     if len(spans) != len(texts):
         raise ValueError(
@@ -133,27 +85,13 @@ def spans_to_labels(
                 f"{of_text!r:.80} for {place}"
             )
         for span in of_text:
-            start, end, label = _check_span(span, text, place)
-            first = int(np.searchsorted(bounds[:, 1], start, side="right"))
-            last = int(np.searchsorted(bounds[:, 0], end, side="left"))
-            rule, received = None, f"{text[start:end]!r:.80}"
-            if first >= last:
-                rule = "contain a word"
-            elif is_taken[first:last].any():
-                rule = "have no word of another one"
-            elif start > bounds[first, 0] or end < bounds[last - 1, 1]:
-                rule = "begin and end where words do"
-                received += f" of {text[bounds[first, 0] : bounds[last - 1, 1]]!r:.80}"
-            if rule:
-                raise ValueError(
-                    f"An entity must {rule}. Received: {span!r:.80}, {received} in {place}"
-                )
+            first, last = _find_words(span, text, bounds, is_taken, place)
             is_taken[first:last] = True
-            names = _names(label, last - first, labels)
+            names = _names(span["label"], last - first, labels)
             if not {*names} <= {*labels}:
                 raise ValueError(
                     f"An entity's label must be a type of the model's labels, "
-                    f"{', '.join(labels[:20])}. Received: {label!r:.80} in {place}"
+                    f"{', '.join(labels[:20])}. Received: {span['label']!r:.80} in {place}"
                 )
             found[here][first:last] = [labels.index(name) for name in names]
         if outside < 0 and not is_taken.all():
@@ -164,22 +102,29 @@ def spans_to_labels(
     return found
 
 
-def _check_span(span, text, place):
-    """Returns start, end and label of an entity, checked."""
-    values = [span.get(name) for name in ("start", "end")] if isinstance(span, dict) else []
-    are_places = len(values) == 2 and all(map(is_integer, values))
-    if not are_places or not isinstance(span.get("label"), str):
-        raise ValueError(
-            "An entity must be {'start', 'end', 'label'}, two integers and a string. Received: "
-            f"{span!r:.80} in {place}"
-        )
-    start, end = map(int, values)
-    if not 0 <= start < end <= len(text):
-        raise ValueError(
-            f"An entity must be in its text, of {len(text)} characters. Received: {span!r:.80} in "
-            f"{place}"
-        )
-    return start, end, span["label"]
+def _find_words(span, text, bounds, is_taken, place):
+    """Returns the first word of an entity, and the one after its last. Checks the entity."""
+    received = f"{span!r:.80}"
+
+    def check(is_right, rule):
+        if not is_right:
+            raise ValueError(f"An entity must {rule}. Received: {received} in {place}")
+
+    values = span if isinstance(span, dict) else {}
+    start, end = values.get("start"), values.get("end")
+    are_right = is_integer(start) and is_integer(end) and isinstance(values.get("label"), str)
+    check(are_right, "be {'start', 'end', 'label'}, two integers and a string")
+    is_inside = 0 <= start < end <= len(text)
+    check(is_inside, f"be in its text, of {len(text)} characters")
+    first = int(np.searchsorted(bounds[:, 1], start, side="right"))
+    last = int(np.searchsorted(bounds[:, 0], end, side="left"))
+    received += f", {text[start:end]!r:.80}"
+    check(first < last, "contain a word")
+    check(not is_taken[first:last].any(), "have no word of another one")
+    begin, stop = bounds[first, 0], bounds[last - 1, 1]
+    received += f" of {text[begin:stop]!r:.80}"
+    check(start <= begin and stop <= end, "begin and end where words do")
+    return first, last
 
 
 def _names(label, count, labels):
@@ -226,8 +171,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
             tokens would be in no window.
 
     Call arguments:
-        x: a dict of `"words"`, N lists of strings, or only these lists; or
-            strings `[N]`; or a list of examples, dicts with `words` and `tags`, from
+        x: N lists of words, or a dict of `"words"` with these; or strings `[N]`; or a
+            list of examples with `words` and `tags`, from
             `keras_spanbert.data.conll.read`, or with `text` and `entities`.
         y: N lists of labels, names or numbers, one per word. For strings, N lists of
             entities, `{"start", "end", "label"}`, in characters, which are not
@@ -349,8 +294,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
             Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`,
             `word_index` `[W, L]`, see `inputs`; `example_index` `[W]`, the
             window's text; and bool `is_label` `[W, L]`, the tokens that have words'
-            labels. A word without tokens, such as a zero-width space, has no such
-            token.
+            labels: none of a word without tokens, such as a zero-width space.
 
         Raises:
             ValueError: if `texts` are something else.
@@ -361,15 +305,46 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     def words(self, texts) -> Words:
         """Returns the words of texts with their tokens. Texts are of one kind: see `as_texts`."""
         if is_symbolic(texts) or (texts and isinstance(texts[0], str)):
-            return tokenize_strings(self.tokenizer, texts, self.is_continuation)
+            return self._words_of_strings(texts)
         num_words = np.array([len(words) for words in texts], np.int32)
-        return tokenize_words(self.tokenizer, [w for words in texts for w in words], num_words)
+        tokens = tokenize_repeated(self.tokenizer, [word for words in texts for word in words])
+        word, token = expand(np, tokens.starts, tokens.sizes)
+        up_to = _cumulative_counts(np, tokens.sizes)  # Number of tokens up to each word.
+        ends = np.cumsum(num_words, dtype=np.int32)
+        starts = up_to[ends - num_words]
+        return Words(
+            np.append(tokens.ids[token], np.int32(0)),
+            np.append(word, np.int32(0)),
+            np.append(token == tokens.starts[word], False),
+            starts,
+            up_to[ends] - starts,
+            num_words,
+            None,
+        )
+
+    def _words_of_strings(self, texts):
+        xp = namespace(texts)
+        tokens = tokenize_texts(self.tokenizer, texts, with_offsets=True)
+        is_first = ~take(xp, self.is_continuation, tokens.ids[:-1])
+        # A word ends where its last token does.
+        is_last = append_end(xp, is_first, True)[1:]
+        firsts, lasts = (xp.nonzero(x)[0] for x in (is_first, is_last))
+        up_to = _cumulative_counts(xp, int32(xp, is_first))  # Number of words up to each token.
+        bounds = [take(xp, tokens.offsets[:, 0], firsts), take(xp, tokens.offsets[:, 1], lasts)]
+        return Words(
+            tokens.ids,
+            append_end(xp, up_to[1:] - 1, np.int32(0)),
+            append_end(xp, is_first, False),
+            tokens.starts,
+            tokens.sizes,
+            take(xp, up_to, tokens.starts + tokens.sizes) - take(xp, up_to, tokens.starts),
+            xp.stack(bounds, axis=1),
+        )
 
     def word_labels(self, texts, labels, words: Words, places=None):
         """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-        `labels` has a list of labels, names or numbers, or of entities for each of `texts`, which
-        `as_texts` returned. Raises `ValueError` if a word has no label or an unknown one.
+        `labels` has a list for each of `texts`: of names, of numbers, or of entities.
         """
         if texts and isinstance(texts[0], str):
             rule = "a list of lists of entities if `x` are strings"
@@ -401,14 +376,10 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         return np.array([x.startswith(suffix) for x in vocabulary], bool)
 
     def windows_of(self, words: Words) -> dict:
-        """Returns the windows of words: see `windows`.
-
-        Instead of `word_index` they have `word`, counted over all texts, -1 for none.
-        """
+        """Returns `windows`, but with `word`, counted over all texts, instead of `word_index`."""
         xp = namespace(words.ids)
         length, stride = self.sequence_length, self.doc_stride
-        ones = xp.ones_like(words.sizes)
-        spans = doc_spans(xp, ones, words.sizes, length, stride)
+        spans = doc_spans(xp, xp.ones_like(words.sizes), words.sizes, length, stride)
 
         def lay_out(rows):
             some = DocSpans(*(x[rows] for x in spans))
@@ -445,9 +416,7 @@ def as_texts(texts):
         texts = texts["words"]
     found = to_python(texts)
     if isinstance(found, list):
-        found = [
-            to_python(x.get("words", x.get("text"))) if isinstance(x, dict) else x for x in found
-        ]
+        found = [x.get("words", x.get("text")) if isinstance(x, dict) else x for x in found]
         if all(isinstance(x, list) and all(isinstance(w, str) for w in x) for x in found):
             return found
         if not are_words and all(isinstance(x, str) for x in found):
