@@ -25,10 +25,7 @@ _COUNT = 101
 
 
 def with_unused_tokens(task):
-    """Returns a task with unused tokens at the end of its vocabulary, with new embeddings.
-
-    The task's preprocessor gets the new tokenizer.
-    """
+    """Returns a task with unused tokens at the end of its vocabulary, with new embeddings."""
     preprocessor, backbone = task.preprocessor, task.backbone
     tokenizer = preprocessor.tokenizer
     vocabulary = [*tokenizer.get_vocabulary(), *(f"[unused{i + 1}]" for i in range(_COUNT))]
@@ -46,9 +43,7 @@ def with_unused_tokens(task):
         "such tokens were added, with new embeddings",
         _COUNT,
     )
-    untrained = task.untrained_heads()
-    trained = [name for name in task.head_layers() if name not in untrained]
-    return task.rebuilt(layers=trained, backbone=other)
+    return task.rebuilt(backbone=other)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -58,14 +53,13 @@ class SpanBertRelationExtractor(ClassifierTask):
     The head is BERT's pooler over `[CLS]`, dropout, and a dense layer. By default the
     model is compiled with AdamW (learning rate 2e-5), cross-entropy and accuracy.
 
-    `fit`, `evaluate` and `predict` take `x`, labelled examples from
-    `keras_spanbert.data.tacred.read` or `semeval2010.read`. They also take a dict of
-    columns, `{"text", "subject", "object"}` and, in modes with types,
-    `"subject_type"` and `"object_type"`, with `y`, relations or their numbers. The
-    columns have the format of the arguments of `extract`. Arrays from `preprocess`,
-    and batches of any of these, are accepted too: see `fit`. In modes with types,
-    `fit` on all rows first calls the preprocessor's `adapt`. Call it yourself before
-    you train on batches.
+    `fit`, `evaluate` and `predict` take labelled examples from
+    `keras_spanbert.data.tacred.read` or `semeval2010.read`; or `x`, a dict of columns in
+    the format of the arguments of `extract`, `"text"`, `"subject"`, `"object"` and, in
+    modes with types, `"subject_type"` and `"object_type"`, with `y`, relations or their
+    numbers; or arrays from `preprocess`; or batches of any of these: see `fit`. In modes
+    with types, `fit` on all rows first calls the preprocessor's `adapt`. Call it
+    yourself before you train on batches.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -211,8 +205,7 @@ class SpanBertRelationExtractor(ClassifierTask):
             subjects: `(start, end)`, or N pairs. The subject is `text[start:end]`, in
                 characters, or in words if the text is in words.
             objects: `(start, end)`, or N pairs, for the object. The spans may
-                overlap or be equal. Both have their symbols. Mode `"ner_text"`
-                lists the words of both spans, and a shared word only for the
+                overlap or be equal. Mode `"ner_text"` lists a shared word only for the
                 subject.
             subject_types: string, or N strings, such as `"PERSON"`, from the
                 training data. Defaults to `None`, for mode `"text"`.
@@ -235,15 +228,13 @@ class SpanBertRelationExtractor(ClassifierTask):
         )[0]["relation"]
         ```
         """
+        columns = [texts, subjects, objects, subject_types, object_types]
         if isinstance(texts, str):
-            given = (texts, subjects, objects, subject_types, object_types)
-            columns = [None if value is None else [value] for value in given]
+            columns = [None if column is None else [column] for column in columns]
             return self.extract(*columns, batch_size=batch_size)[0]
-        columns = subjects, objects, subject_types, object_types
-        if is_examples(texts) and all(column is None for column in columns):
-            x = texts
-        else:
-            x = dict(zip(["text", *SPANS, *TYPES], [texts, *columns]))
+        x = texts
+        if not is_examples(texts) or any(column is not None for column in columns[1:]):
+            x = dict(zip(["text", *SPANS, *TYPES], columns))
         logits = self.logits_of(x, batch_size)
         best = np.argmax(logits, axis=1).tolist()
         return [

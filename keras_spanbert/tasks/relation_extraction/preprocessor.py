@@ -8,8 +8,9 @@ from keras_spanbert.layers.array_functions import is_symbolic, namespace, take
 from keras_spanbert.models.preprocessor import LabelledPreprocessor
 from keras_spanbert.tasks.relation_extraction.rows import (
     MODES,
+    ROLES,
+    SPANS,
     Columns,
-    Markers,
     Words,
     columns_in_graph,
     relation_rows,
@@ -32,7 +33,6 @@ TRUNCATIONS = ("window", "released")
 # Key of the arguments under `task_specific_params` in the settings of a Hugging Face folder.
 SETTINGS = "relation_extraction"
 MARKERS = ("SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END")
-_ROLES = ("SUBJ", "OBJ")
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
@@ -51,20 +51,19 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
 
     Symbols are unused tokens of the vocabulary, `[unused1]`, `[unused2]`, ... The
     first four surround spans. The others are for types, in the order in which
-    `adapt` sees them. If the vocabulary has no such tokens,
-    `SpanBertRelationExtractor.from_preset` adds them. Or pass `symbols` with tokens that
-    do not occur in the texts. All modes except `"text"` need types.
+    `adapt` sees them. All modes except `"text"` need types. If the vocabulary has no
+    such tokens, `SpanBertRelationExtractor.from_preset` adds them. Or pass `symbols`
+    with tokens that do not occur in the texts.
 
     Words such as `-LRB-` become the brackets that they represent. A word of an
-    example that equals a special token, such as `[MASK]`, becomes that token. In a
-    text it does not.
+    example, but not of a text, that equals a special token becomes that token.
 
     A row that is too long is cut after `sequence_length` tokens and then has no last
     `[SEP]`. If this would remove a part of a span, or of what follows the sentence,
     `truncation="window"` keeps both spans, everything between them if there is
-    room, and the tokens nearest to either span. If the spans are far apart, the
-    middle between them is left out. If they are long, their own middle is left out
-    too. `"released"` and the method `inputs` cut such rows like any other.
+    room, and the tokens nearest to either span. It leaves out the middle between
+    spans that are far apart, and the middle of long spans. `"released"` and the method
+    `inputs` cut such rows like any other.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
@@ -83,14 +82,13 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         ValueError: if an argument has another value.
 
     Call arguments:
-        x: a dict of columns, as in examples from readers: `"token"`, N lists
-            of words; `"subj_start"`, `"subj_end"`, `"obj_start"` and `"obj_end"`,
-            integers `[N]`, the first and the last word of each span; and, unless
-            the mode is `"text"`, `"subj_type"` and `"obj_type"`, strings `[N]`. Or
-            a dict of `"text"`, strings `[N]`; `"subject"` and `"object"`, integers
-            `[N, 2]`, the first character of each span and the one after its last;
-            and `"subject_type"` and `"object_type"`. Or a list of labelled examples
-            from `keras_spanbert.data.tacred.read`.
+        x: a list of examples from `keras_spanbert.data.tacred.read`, or a dict of
+            their columns: `"token"`, N lists of words; `"subj_start"`, `"subj_end"`,
+            `"obj_start"` and `"obj_end"`, integers `[N]`; and, unless the mode is
+            `"text"`, `"subj_type"` and `"obj_type"`, strings `[N]`. Or a dict of
+            `"text"`, strings `[N]`; `"subject"` and `"object"`, integers `[N, 2]`, the
+            first character of each span and the one after its last; and
+            `"subject_type"` and `"object_type"`.
         y: labels `[N]`, names or numbers. Defaults to `None`, no labels.
         sample_weight: numbers `[N]`. Defaults to `None`.
 
@@ -204,8 +202,8 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     def adapt(self, examples) -> None:
         """Gives a symbol to each new type in examples, in order of first use.
 
-        In each example, the subject's type comes before the object's. The released
-        script reads the evaluation set before the training set.
+        A subject's type comes before that of its object. The released script reads the
+        evaluation set before the training set.
 
         Args:
             examples: list of dicts, see `inputs`, or a dict of columns.
@@ -216,7 +214,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         """
         names = {}
         for sentence in sentences(examples):
-            for role, kind in zip(_ROLES, sentence.types):
+            for role, kind in zip(ROLES, sentence.types):
                 if kind is not None:
                     names[f"{role}={kind}"] = None
         self._ids_of_symbols = self._replace_symbols(self.symbol_ids(), names)
@@ -243,8 +241,6 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         return self._rows(x, keeps_spans=self.truncation == "window")
 
     def _rows(self, x, keeps_spans):
-        symbols = self.symbol_ids()
-        markers = Markers(*(symbols[name] for name in MARKERS))
         given = columns_in_graph(self, x) if is_symbolic(x) else self._columns(sentences(x))
         xp, num_words = namespace(given.words), given.num_words
         tokens = self._tokenize_words(given.words, given.are_examples)
@@ -262,9 +258,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
                 given.spans[rows],
                 given.types[rows],
             )
-            return relation_rows(
-                xp, words, self.mode, markers, self.tokenizer, self.sequence_length, keeps_spans
-            )
+            return relation_rows(xp, words, self, keeps_spans)
 
         arrays = in_chunks(xp, num_words, lay_out)
         self.log_cut(arrays.pop("size") > self.sequence_length)
@@ -274,9 +268,8 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         types = np.zeros((len(given), 2), np.int64)
         ids = self.symbol_ids()
         for row, sentence in enumerate(given if self.uses_types else []):
-            for i, (role, kind) in enumerate(zip(_ROLES, sentence.types)):
-                name, place = f"{role}={kind}", sentence.place
-                what = "object" if i else "subject"
+            for i, (role, kind) in enumerate(zip(ROLES, sentence.types)):
+                name, place, what = f"{role}={kind}", sentence.place, SPANS[i]
                 if kind is None:
                     raise ValueError(
                         f"{place}: mode={self.mode!r} needs a type of the {what}, such as PERSON. "
@@ -303,19 +296,14 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         unique, number = unique_texts(words)
         ids, starts, sizes, _ = tokenize_texts(self.tokenizer, replace_brackets(unique))
         if are_examples:
-            special_tokens = self.special_tokens()
-            special = np.array([special_tokens.get(word, -1) for word in unique], np.int32)
+            names = [f"{name}_token" for name in ("oov", "sep", "pad", "cls", "mask")]
+            tokens = [getattr(self.tokenizer, name) for name in names]
+            special_ids = {token: self.tokenizer.token_to_id(token) for token in tokens}
+            special = np.array([special_ids.get(word, -1) for word in unique], np.int32)
             starts = np.where(special >= 0, len(ids) + np.arange(len(unique)), starts)
             sizes = np.where(special >= 0, 1, sizes)
             ids = np.concatenate([ids, special])
         return Tokens(ids, take(xp, starts, number), take(xp, sizes, number), None)
-
-    def special_tokens(self) -> dict[str, int]:
-        """Returns the special tokens that words of examples may equal, and their ids."""
-        names = ["sep", "pad", "cls", "mask"]
-        tokens = [getattr(self.tokenizer, f"{name}_token", None) for name in names]
-        tokens = [self.tokenizer.oov_token, *tokens]
-        return {token: self.tokenizer.token_to_id(token) for token in tokens if token}
 
     # === Symbols ===
     def _replace_symbols(self, ids, names):

@@ -2,9 +2,8 @@
 
 The parts of a row are called items: pieces of words, symbols around or instead of the spans, and
 special tokens. Long rows keep the items that are nearest to a span. Code in `xp` makes the same
-rows in preprocessors and a SavedModel. Legend: N = rows, C = characters of all texts, with a blank
-after each text, P = pieces of all words, I = items of all rows, L = tokens per row. Integers are
-int64 until the end.
+rows in preprocessors and a SavedModel. Legend: N = rows, P = pieces of all words, I = items of all
+rows, L = tokens per row. Integers are int64 until the end.
 """
 
 import collections
@@ -24,13 +23,13 @@ SPANS = ("subject", "object")
 TYPES = ("subject_type", "object_type")
 EXAMPLE_SPANS = ("subj_start", "subj_end", "obj_start", "obj_end")
 EXAMPLE_TYPES = ("subj_type", "obj_type")
-# A sentence: `words`, strings; `spans`, first and last word of the subject, then of the object;
-# `types`, strings or `None`; `is_text`, whether the user passed a text, whose words are never
-# special tokens; `place`, for messages.
+ROLES = ("SUBJ", "OBJ")  # In the names of symbols.
+# `spans`: first and last word of the subject, then of the object. `types`: strings or `None`.
+# `is_text`: whether the user passed a text, whose words are never special tokens. `place`: for
+# messages.
 Sentence = collections.namedtuple("Sentence", ["words", "spans", "types", "is_text", "place"])
-# The same for N sentences: `words`, strings `[S]`; `num_words` `[N]`; `spans` `[N, 4]`; `types`
-# `[N, 2]`, the ids of the types' symbols, all int64; `are_examples`, whether words can be special
-# tokens. In a SavedModel these are tensors.
+# N sentences, in a SavedModel tensors: `words` `[S]`, `num_words` `[N]`, `spans` `[N, 4]`, and
+# `types` `[N, 2]`, the ids of the types' symbols, int64. `are_examples`: not `is_text`.
 Columns = collections.namedtuple(
     "Columns", ["words", "num_words", "spans", "types", "are_examples"]
 )
@@ -51,7 +50,7 @@ def sentences(x) -> list[Sentence]:
                 f"{', '.join(map(str, x))}"
             )
         if "text" in x:
-            return sentences_from_texts(*(x.get(name) for name in ["text", *SPANS, *TYPES]))
+            return _sentences_of_texts(x)
         columns = {name: to_python(x[name]) for name in x if x[name] is not None}
         sizes = {n: len(c) if isinstance(c, list) else None for n, c in columns.items()}
         if None in sizes.values() or len(set(sizes.values())) > 1:
@@ -77,10 +76,9 @@ def _sentence_from_example(example, number):
     return Sentence(example["token"], spans, types, False, place)
 
 
-def sentences_from_texts(
-    texts, subjects, objects, subject_types=None, object_types=None
-) -> list[Sentence]:
-    """Returns the sentences of texts with spans: see `SpanBertRelationExtractor.extract`."""
+def _sentences_of_texts(x):
+    """Returns the sentences of columns: see `SpanBertRelationExtractor.extract`."""
+    texts = x["text"]
     if len(getattr(texts, "shape", ())) == 2:
         texts = to_python(texts)  # Words, ragged or padded.
     is_list = isinstance(texts, (list, tuple))
@@ -89,33 +87,30 @@ def sentences_from_texts(
     else:
         texts = as_strings("texts", texts)
     columns = {
-        "subjects": _as_spans("subjects", subjects),
-        "objects": _as_spans("objects", objects),
-        "subject_types": _as_types(subject_types, "subject_types", len(texts)),
-        "object_types": _as_types(object_types, "object_types", len(texts)),
+        **{f"{name}s": _as_spans(f"{name}s", x.get(name)) for name in SPANS},
+        **{f"{name}s": _as_types(f"{name}s", x.get(name), len(texts)) for name in TYPES},
     }
     for name, column in columns.items():
         check_same_length(texts=texts, **{name: column})
     return [
-        _sentence_from_text(i, *values) for i, values in enumerate(zip(texts, *columns.values()))
+        _sentence_from_text(f"text {i}", *values)
+        for i, values in enumerate(zip(texts, *columns.values()))
     ]
 
 
-def _sentence_from_text(number, text, subject, object, *types):
-    place = f"text {number}"
+def _sentence_from_text(place, text, subject, object, *types):
     if isinstance(text, str):
-        example = example_of_text(str(number), text, subject, object, place)
-        spans = [example[name] for name in EXAMPLE_SPANS]
-        return Sentence(example["token"], spans, types, True, place)
-    for (start, end), kind in [(subject, "subject"), (object, "object")]:
+        example = example_of_text("", text, subject, object, place)
+        words, spans = example["token"], [example[name] for name in EXAMPLE_SPANS]
+        return Sentence(words, spans, types, True, place)
+    for (start, end), kind in zip([subject, object], SPANS):
         if not 0 <= start < end <= len(text):
             raise ValueError(
                 f"{place}: the {kind} must be words of the text: its first and the one after its "
                 f"last, from 0 to {len(text)}. Received: {start}, {end}"
             )
-    return Sentence(
-        text, [subject[0], subject[1] - 1, object[0], object[1] - 1], types, True, place
-    )
+    spans = [subject[0], subject[1] - 1, object[0], object[1] - 1]
+    return Sentence(text, spans, types, True, place)
 
 
 def _as_spans(name, spans):
@@ -128,7 +123,7 @@ def _as_spans(name, spans):
     return [(int(start), int(end)) for start, end in spans]
 
 
-def _as_types(types, name, count):
+def _as_types(name, types, count):
     """Returns a type or `None` for each text. An empty type becomes `None`."""
     if types is None:
         return [None] * count
@@ -137,52 +132,38 @@ def _as_types(types, name, count):
     return [kind or None for kind in as_strings(name, types)]
 
 
-_LAST_BLANK = 0x3000
+# The characters that separate words, as in Python's regular expressions.
+_BLANK = f"[{''.join(filter(str.isspace, map(chr, range(0x3001))))}]"
 
 
 def columns_in_graph(preprocessor, x: dict) -> Columns:
     """Returns the sentences of the texts that a SavedModel takes, a dict of tensors."""
     spans = tf.cast(tf.concat([x[name] for name in SPANS], axis=1), tf.int64)  # [N, 4]
-    words, spans = _split_texts(as_strings("texts", x["text"]), spans)
+    words, num_words, spans = _split_texts(as_strings("texts", x["text"]), spans)
     types = tf.zeros([tf.shape(spans)[0], 2], tf.int64)
     if preprocessor.uses_types:
-        roles = zip(["SUBJ", "OBJ"], TYPES)
-        types = tf.stack([_type_ids(preprocessor, role, x, name) for role, name in roles], axis=1)
-    return Columns(words.values, tf.cast(words.row_lengths(), tf.int64), spans, types, False)
+        ids = [_type_ids(preprocessor, role, x, name) for role, name in zip(ROLES, TYPES)]
+        types = tf.stack(ids, axis=1)
+    return Columns(words, num_words, spans, types, False)
 
 
 def _split_texts(texts, spans):
-    """Returns the words of texts `[N]`, ragged, and the spans in words: see `example_of_text`."""
-    # === Characters, and whether a word begins there ===
-    characters = tf.strings.unicode_decode(texts + " ", "UTF-8")
-    text_starts = characters.row_starts()
-    sizes = tf.cast(tf.strings.length(texts, "UTF8_CHAR"), tf.int64)
-    is_inside = tf.reduce_all((spans >= 0) & (spans <= sizes[:, None]))
-    edges = _check_spans(spans, is_inside) + text_starts[:, None]
-    # Blanks in Python's regular expressions.
-    is_blank = tf.zeros_like(characters.values, tf.bool)
-    for code in filter(lambda code: chr(code).isspace(), range(_LAST_BLANK + 1)):
-        is_blank |= characters.values == code
-    cuts = tf.reshape(edges, [-1, 1])
-    is_cut = tf.scatter_nd(cuts, tf.ones_like(cuts[:, 0]), tf.shape(is_blank, tf.int64)) > 0
-    after_blank = tf.concat([tf.ones_like(is_blank[:1]), is_blank[:-1]], axis=0)
-    begins = ~is_blank & (after_blank | is_cut)
+    """Returns the words of texts `[N]`, their numbers, and the spans in words.
 
-    # === Words and spans in words ===
-    before = tf.cumsum(tf.cast(tf.concat([[False], begins], axis=0), tf.int64))  # [C + 1]
-    words = tf.strings.unicode_encode(
-        tf.RaggedTensor.from_value_rowids(
-            tf.boolean_mask(characters.values, ~is_blank),
-            tf.boolean_mask(before[1:] - 1, ~is_blank),
-            before[-1],
-            validate=False,
-        ),
-        "UTF-8",
-    )
-    first_words = tf.gather(before, text_starts)
-    spans_in_words = tf.gather(before, edges) - first_words[:, None] - np.array([0, 1, 0, 1])
-    words = tf.RaggedTensor.from_row_starts(words, first_words, validate=False)
-    return words, _check_spans(spans_in_words, True)
+    Does the same as `example_of_text`.
+    """
+    sizes = tf.cast(tf.strings.length(texts, "UTF8_CHAR"), tf.int64)[:, None]
+    spans = _check_spans(spans, tf.reduce_all((spans >= 0) & (spans <= sizes)))
+    edges = tf.sort(spans, axis=1)
+    bounds = tf.concat([tf.zeros_like(sizes), edges, sizes], axis=1)
+    starts, lengths = bounds[:, :-1], bounds[:, 1:] - bounds[:, :-1]
+    texts = tf.strings.regex_replace(texts + " ", _BLANK, " ")
+    parts = tf.strings.substr(texts[:, None], starts, lengths, "UTF8_CHAR")  # [N, 5]
+    words = tf.strings.split(tf.reshape(parts, [-1]))
+    num_words = tf.cumsum(tf.reshape(words.row_lengths(), [-1, 5]), axis=1)  # Up to each bound.
+    before = tf.gather(num_words, tf.searchsorted(edges, spans), batch_dims=1)
+    spans = _check_spans(before - np.array([0, 1, 0, 1]), True)
+    return words.values, num_words[:, -1], spans
 
 
 def _check_spans(spans, is_inside):
@@ -193,7 +174,7 @@ def _check_spans(spans, is_inside):
 
 
 def _type_ids(preprocessor, role, x, name):
-    """Returns ids int64 `[N]` of the symbols for types. Checks that they are known."""
+    """Returns the ids `[N]` of the symbols for types. Checks that they are known."""
     known = preprocessor.types(role)
     if name not in x or not known:
         raise ValueError(
@@ -218,56 +199,48 @@ def replace_brackets(words):
 
 
 # === Rows ===
-MODES = ("ner", "text", "text_ner", "ner_text")
+MODES = ("ner", "text", "text_ner", "ner_text")  # After a `_`, what follows the text.
 # Pieces of words, one after another: `ids`, `word`, counted from 0 in its row, and `row`, `[P]`.
 # For each row `spans` `[N, 4]`, first and last word of the subject, then of the object, and `types`
 # `[N, 2]`, the ids of the symbols for their types.
 Words = collections.namedtuple("Words", ["ids", "word", "row", "spans", "types"])
-# The ids of the symbols around spans.
-Markers = collections.namedtuple(
-    "Markers", ["subject_start", "subject_end", "object_start", "object_end"]
-)
 
 # Kinds of items.
 _PIECE, _CLS, _SUBJECT, _OBJECT, _SUBJECT_END, _OBJECT_END = range(6)
 _SEP, _ABOUT_SUBJECT, _SEP_2, _ABOUT_OBJECT, _SEP_3 = range(6, 11)
 _FIXED = (_CLS, _SUBJECT, _OBJECT, _SUBJECT_END, _OBJECT_END, _SEP, _SEP_2, _SEP_3)
 # Position of an item among those of its word: opening symbols, pieces, closing symbols. Items after
-# the text have the position of a word after the last one.
+# the text have the same word, `_FAR`.
 _SLOTS = {
     _CLS: 0, _SUBJECT: 0, _OBJECT: 1, _PIECE: 2, _SUBJECT_END: 3, _OBJECT_END: 4,
     _SEP: 0, _ABOUT_SUBJECT: 1, _SEP_2: 2, _ABOUT_OBJECT: 3, _SEP_3: 4,
 }  # fmt: skip
 _NUM_SLOTS = 5
-_FAR = 1 << 40  # Larger than any number of items.
+_FAR = 1 << 40  # Larger than any number of words or items.
 
 # Items in the order of the rows: `kind`, `ids`, `row`, `place` in the row, each [I], and `starts`
 # and `sizes` `[N]` of the rows.
 _Items = collections.namedtuple("_Items", ["kind", "ids", "row", "place", "starts", "sizes"])
 
 
-def relation_rows(
-    xp, words: Words, mode: str, markers: Markers, tokenizer, length: int, keeps_spans: bool
-) -> dict:
-    """Returns `token_ids`, `segment_ids` and `padding_mask`, int32 `[N, L]`, and `size` `[N]`.
+def relation_rows(xp, words: Words, preprocessor, keeps_spans: bool) -> dict:
+    """Returns the inputs, int32 `[N, L]`, and the `size` `[N]` of each row before it is cut.
 
-    The latter is the number of tokens of each row before it is cut. With `keeps_spans`, a row that
-    would lose a part of a span, or of what follows the text, leaves out other tokens. Otherwise
-    rows are those of the released `run_tacred.py`.
+    With `keeps_spans`, a row that would lose a part of a span, or of what follows the text, leaves
+    out other tokens. Otherwise rows are those of the released `run_tacred.py`.
     """
-    items = _all_items(xp, words, mode, markers, tokenizer)
+    mode, length = preprocessor.mode, preprocessor.sequence_length
+    tokenizer = preprocessor.tokenizer
+    items = _all_items(xp, words, mode, preprocessor.symbol_ids(), tokenizer)
     rank = _rank_items(xp, items, mode, length) if keeps_spans else items.place
     # Keeps the `length` items of each row with the lowest ranks. Ties are kept in order.
     order = xp.argsort(items.row * (2 * _FAR) + rank, kind="stable")
     is_kept = xp.argsort(order, kind="stable") - take(xp, items.starts, items.row) < length
-    count = xp.cumsum(xp.asarray(is_kept, dtype=np.int64))
-    starts = take(xp, count, items.starts) - 1  # `[CLS]` is always kept.
-    ends = xp.concatenate([starts[1:], count[-1:]], axis=0)
-
-    place = xp.arange(length, dtype=np.int64)[None, :]
-    is_token = place < (ends - starts)[:, None]
     kept = take(xp, items.ids, true_indices(xp, is_kept))
-    index = xp.where(is_token, starts[:, None] + place, np.int64(0))
+    counts = xp.minimum(items.sizes, np.int64(length))
+    place = xp.arange(length, dtype=np.int64)[None, :]
+    is_token = place < counts[:, None]
+    index = xp.where(is_token, (xp.cumsum(counts) - counts)[:, None] + place, np.int64(0))
     ids = xp.where(is_token, take(xp, kept, index), np.int64(tokenizer.pad_token_id))
     ids, mask = (xp.asarray(x, dtype=np.int32) for x in (ids, is_token))
     return {
@@ -278,62 +251,53 @@ def relation_rows(
     }
 
 
-def _all_items(xp, words, mode, markers, tokenizer):
+def _all_items(xp, words, mode, symbols, tokenizer):
     """Returns the `_Items` of the rows, sorted."""
     first, last = words.spans[:, 0::2], words.spans[:, 1::2]  # [N, 2]
     row = range_like(xp, first[:, 0], np.int64)
-    inside = [
-        (words.word >= take(xp, first[:, i], words.row))
-        & (words.word <= take(xp, last[:, i], words.row))
-        for i in range(2)
-    ]
-    # The maximum is also defined without rows.
-    nowhere = np.zeros(1, np.int64)
-    end = xp.max(xp.concatenate([nowhere, words.word, xp.reshape(last, [-1])], axis=0)) + 1
+    word, text_end = words.word[:, None], np.int64(_FAR)
+    inside = (word >= take(xp, first, words.row)) & (word <= take(xp, last, words.row))  # [P, 2]
+    in_subject, in_object = inside[:, 0], inside[:, 1]
     items = []
 
-    def add(kind, word, ids):
-        items.append((row, xp.zeros_like(row) + word, kind, xp.zeros_like(row) + ids))
+    def add(kind, word, ids, row=row):
+        zeros = xp.zeros_like(row)
+        items.append((row, zeros + word, zeros + ids, zeros + kind, zeros + _SLOTS[kind]))
 
     def add_pieces(kind, mask, word=None):
         pieces = true_indices(xp, mask)
-        place, ids, of = (take(xp, x, pieces) for x in (words.word, words.ids, words.row))
-        items.append((of, place if word is None else xp.zeros_like(place) + word, kind, ids))
+        place, ids, row = (take(xp, x, pieces) for x in (words.word, words.ids, words.row))
+        add(kind, place if word is None else word, ids, row)
 
     add(_CLS, np.int64(-1), np.int64(tokenizer.cls_token_id))
     if mode.startswith("ner"):
         add(_SUBJECT, first[:, 0], words.types[:, 0])
         add(_OBJECT, first[:, 1], words.types[:, 1])
-        add_pieces(_PIECE, ~(inside[0] | inside[1]))
+        add_pieces(_PIECE, ~(in_subject | in_object))
     else:
-        for kind, word, marker in [
-            (_SUBJECT, first[:, 0], markers.subject_start),
-            (_OBJECT, first[:, 1], markers.object_start),
-            (_SUBJECT_END, last[:, 0], markers.subject_end),
-            (_OBJECT_END, last[:, 1], markers.object_end),
+        for kind, word, name in [
+            (_SUBJECT, first[:, 0], "SUBJ_START"),
+            (_OBJECT, first[:, 1], "OBJ_START"),
+            (_SUBJECT_END, last[:, 0], "SUBJ_END"),
+            (_OBJECT_END, last[:, 1], "OBJ_END"),
         ]:
-            add(kind, word, np.int64(marker))
-        items.append((words.row, words.word, _PIECE, words.ids))
+            add(kind, word, np.int64(symbols[name]))
+        add(_PIECE, words.word, words.ids, words.row)
     separator = np.int64(tokenizer.sep_token_id)
-    add(_SEP, end, separator)
+    add(_SEP, text_end, separator)
     if mode == "text_ner":
-        add(_ABOUT_SUBJECT, end, words.types[:, 0])
-        add(_ABOUT_OBJECT, end, words.types[:, 1])
+        add(_ABOUT_SUBJECT, text_end, words.types[:, 0])
+        add(_ABOUT_OBJECT, text_end, words.types[:, 1])
     elif mode == "ner_text":
-        add_pieces(_ABOUT_SUBJECT, inside[0], end)
-        add_pieces(_ABOUT_OBJECT, inside[1] & ~inside[0], end)
-    if _has_more(mode):
-        add(_SEP_2, end, separator)
-        add(_SEP_3, end, separator)
-    key = [
-        (of * (end + 2) + word + 1) * _NUM_SLOTS + np.int64(_SLOTS[kind])
-        for of, word, kind, _ in items
-    ]
-    kinds = [xp.full_like(of, kind) for of, _, kind, _ in items]
-    rows, ids = [item[0] for item in items], [item[3] for item in items]
-    order = xp.argsort(xp.concatenate(key, axis=0), kind="stable")
-    kind, ids, row = (take(xp, xp.concatenate(x, axis=0), order) for x in (kinds, ids, rows))
-    starts = _item_indices(xp, kind, _CLS)
+        add_pieces(_ABOUT_SUBJECT, in_subject, text_end)
+        add_pieces(_ABOUT_OBJECT, in_object & ~in_subject, text_end)
+    if "_" in mode:
+        add(_SEP_2, text_end, separator)
+        add(_SEP_3, text_end, separator)
+    row, word, ids, kind, slot = (xp.concatenate(x, axis=0) for x in zip(*items))
+    order = xp.argsort((row * (2 * _FAR) + word) * _NUM_SLOTS + slot, kind="stable")
+    kind, ids, row = (take(xp, x, order) for x in (kind, ids, row))
+    starts = xp.nonzero(kind == _CLS)[0]
     number = range_like(xp, kind, np.int64)
     sizes = xp.concatenate([starts[1:], xp.sum(xp.ones_like(number))[None]], axis=0) - starts
     return _Items(kind, ids, row, number - take(xp, starts, row), starts, sizes)
@@ -343,9 +307,8 @@ def _rank_items(xp, items, mode, length):
     """Returns the rank of each item, `[I]`. Long rows keep the lowest ranks."""
     place = items.place
 
-    def item_position(kind):
-        """Returns the place `[N]` of the item of a kind that each row has once."""
-        return _item_indices(xp, items.kind, kind) - items.starts
+    def item_position(kind):  # Each row has one item of this kind: [N].
+        return xp.nonzero(items.kind == kind)[0] - items.starts
 
     def from_row(x):
         return take(xp, x, items.row)
@@ -372,7 +335,7 @@ def _rank_items(xp, items, mode, length):
 
     # === What follows the text ===
     is_cut = high >= length
-    if _has_more(mode):
+    if "_" in mode:
         ends = [text_end, item_position(_SEP_2), item_position(_SEP_3)]
         for kind, *between in [(_ABOUT_SUBJECT, *ends[:2]), (_ABOUT_OBJECT, *ends[1:])]:
             rank = xp.where(items.kind == kind, depth(*between), rank)
@@ -380,13 +343,3 @@ def _rank_items(xp, items, mode, length):
     for kind in _FIXED:
         rank = xp.where(items.kind == kind, np.int64(-1), rank)
     return xp.where(from_row(is_cut), rank, place)
-
-
-def _has_more(mode):
-    """Returns whether something follows the text."""
-    return "_" in mode
-
-
-def _item_indices(xp, kind, wanted):
-    """Returns the indices of the items of a kind, `[N]`."""
-    return xp.asarray(xp.nonzero(kind == wanted)[0], dtype=np.int64)
