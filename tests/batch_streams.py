@@ -1,8 +1,7 @@
-"""The same batches as each type of data that `keras.Model.fit` accepts."""
+"""The same batches as a `tf.data.Dataset` and as a `keras.utils.PyDataset`."""
 
 import keras
 import tensorflow as tf
-from torch.utils.data import DataLoader
 
 KINDS = ["dataset", "py_dataset"]
 
@@ -28,13 +27,9 @@ def stream(kind, batches):
         for dataset in datasets[1:]:
             joined = joined.concatenate(dataset)
         return joined
-    if kind == "py_dataset":
-        # With several threads, Keras drops the batch that it uses to build the model.
-        are_strings = not hasattr(keras.tree.flatten(batches)[0], "dtype")
-        return Batches(batches, workers=2 if are_strings else 1)
-    if kind == "loader":
-        return DataLoader(batches, batch_size=None)
-    return (batch for batch in batches)
+    # With several threads, Keras drops the batch that it uses to build the model.
+    are_strings = not hasattr(keras.tree.flatten(batches)[0], "dtype")
+    return Batches(batches, workers=2 if are_strings else 1)
 
 
 def _outline(batch):

@@ -1,64 +1,29 @@
-"""SavedModels loaded with only TensorFlow and TensorFlow Text."""
-
-import json
-import subprocess
-import sys
+"""SavedModels. test_rest_server.py loads one with only TensorFlow and TensorFlow Text."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text  # noqa: F401 (It adds operations to TensorFlow.)
 from tiny_answerer import VOCABULARY, build, examples
 from tiny_tasks import with_large_weights
 
 import keras_spanbert as ks
 from keras_spanbert.serving import export_saved_model
 from keras_spanbert.serving.saved_model import embeddings
-from keras_spanbert.tasks.question_answering.decoding import answers
-
-SERVE = """
-import json, sys
-import numpy as np
-import tensorflow as tf
-import tensorflow_text
-
-assert not {"keras_hub", "keras_spanbert"} & set(sys.modules)
-decode = lambda x: x.decode() if isinstance(x, bytes) else x
-for line in sys.stdin:
-    path, batches = json.loads(line)
-    serve = tf.saved_model.load(path).signatures["serving_default"]
-    results = []
-    for batch in batches:
-        batch = {k: [bytes.fromhex(t) for t in v] for k, v in batch.items()}
-        outputs = serve(**{k: tf.constant(v, tf.string) for k, v in batch.items()})
-        results.append({k: [decode(x) for x in v.numpy().tolist()] for k, v in outputs.items()})
-    print(json.dumps(results), flush=True)
-"""
 
 
-@pytest.fixture(scope="module")
-def serve():
-    """Calls a SavedModel in a separate process, batch by batch."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", SERVE], text=True, **pipes) as process:
+def load(path):
+    """Returns the function of a SavedModel, from lists of strings to lists of outputs."""
+    assert b"PyFunc" not in (path / "saved_model.pb").read_bytes()  # It would need this process.
+    loaded = tf.saved_model.load(str(path)).signatures["serving_default"]
 
-        def call(path, *batches):
-            batches = [
-                {k: [_bytes(t).hex() for t in texts] for k, texts in batch.items()}
-                for batch in batches
-            ]
-            process.stdin.write(json.dumps([str(path), batches]) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-            assert line, "the process ended"
-            return json.loads(line)
+    def serve(**columns):
+        outputs = loaded(**{n: tf.constant(x, tf.string) for n, x in columns.items()})
+        values = {name: x.numpy().tolist() for name, x in outputs.items()}
+        return keras.tree.map_structure(lambda x: x.decode() if type(x) is bytes else x, values)
 
-        yield call
-        process.stdin.close()
-
-
-def _bytes(text):
-    return text.encode() if isinstance(text, str) else text
+    return serve
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +31,7 @@ def exported(trained_answerer, tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "answers" / "1"
     export_saved_model(trained_answerer, path)
     assert [p.name for p in path.parent.iterdir()] == ["1"]
-    return path
+    return load(path)
 
 
 def check(served, answers, contexts):
@@ -79,56 +44,37 @@ def check(served, answers, contexts):
         assert served["score"][i] == pytest.approx(best["score"], abs=1e-4)
 
 
-def test_answers_equal_the_model(trained_answerer, exported, serve):
+def test_answers_equal_the_model(trained_answerer, exported):
     questions, contexts, golds = examples(60, seed=7)
     contexts += ["sold it and " * 200 + "ann wrote it.", "bob\u0301 wr\u00adote it 😀 \u200f.", "é"]
     questions += ["who wrote it"] * 3
-    served, one = serve(
-        exported,
-        {"question": questions, "context": contexts},
-        {"question": questions[:1], "context": contexts[:1]},
-    )
-    check(served, trained_answerer.answer(questions, contexts), contexts)
-    check(one, trained_answerer.answer(questions[:1], contexts[:1]), contexts[:1])
+    served = exported(question=questions, context=contexts)
+    expected = trained_answerer.answer(questions, contexts)
+    check(served, expected, contexts)
+    check(exported(question=questions[:1], context=contexts[:1]), expected[:1], contexts)
     right = [a == gold["text"] for a, gold in zip(served["answer"], golds)]
     assert np.mean(right) > 0.9
     assert served["answer"][60] == "ann" and served["start"][60] == 2400
 
 
-def test_empty_and_invalid_inputs_and_a_context_of_1_mb(exported, serve):
+def test_empty_and_invalid_inputs_and_a_context_of_1_mb(exported):
     long = f"it {'x' * 60} " * 16_000 + "ann wrote it."
     rows = [
         *[("who", ""), ("who", " \n\u3000"), ("", "ann wrote it"), ("\u200b", "ann wrote it")],
         *[("who wrote it", b"\xff\xfe ann wrote \xc3"), ("who wrote it", long)],
     ]
     questions, contexts = zip(*rows)
-    served, none = serve(
-        exported, {"question": questions, "context": contexts}, {"question": [], "context": []}
-    )
+    served = exported(question=questions, context=contexts)
     assert served["answer"] == [""] * 4 + ["ann"] * 2
     assert served["score"][:4] == [0.0] * 4
     assert served["start"] == [-1] * 4 + [3, len(long) - len("ann wrote it.")]
     assert served["end"][:4] == [-1] * 4
-    assert none == {"answer": [], "score": [], "start": [], "end": []}
-
-
-@pytest.mark.once("tensorflow")
-def test_only_equal_texts_are_one_answer():
-    # A hash of these two words modulo a power of two would be the same.
-    word, other = "a", "b"
-    for _ in range(11):
-        word, other = word + other, other + word
-    contexts = [f"{word} it {other} it {word}", f"ann and ann é😀 {other}"]
-    questions, model = ["who wrote it"] * 2, build()
-    serve = tf.function(answers(model, 30))
-    served = serve(tf.constant(questions), tf.constant(contexts))
-    for i, found in enumerate(model.answer(questions, contexts)):
-        assert served["answer"][i].numpy().decode() == found[0]["answer"]
-        assert served["score"][i].numpy() == pytest.approx(found[0]["score"], abs=1e-5)
+    none = {"answer": [], "score": [], "start": [], "end": []}
+    assert exported(question=[], context=[]) == none
 
 
 @pytest.mark.once
-def test_mixed_precision_is_kept(serve, tmp_path):
+def test_mixed_precision_is_kept(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         model = build()
@@ -136,7 +82,7 @@ def test_mixed_precision_is_kept(serve, tmp_path):
         keras.config.set_dtype_policy("float32")
     export_saved_model(model, tmp_path / "model")
     questions, contexts, _ = examples(8, seed=10)
-    (served,) = serve(tmp_path / "model", {"question": questions, "context": contexts})
+    served = load(tmp_path / "model")(question=questions, context=contexts)
     for i, (found, context) in enumerate(zip(model.answer(questions, contexts), contexts)):
         assert served["answer"][i] == context[served["start"][i] : served["end"][i]] != ""
         # bfloat16 has only 8 bits, so ties can be resolved differently.
@@ -149,14 +95,14 @@ def test_mixed_precision_is_kept(serve, tmp_path):
 @pytest.mark.once("torch")
 @pytest.mark.usefixtures("without_collections")
 @pytest.mark.filterwarnings("ignore")
-def test_quantized_presets_are_exported_as_they_are(serve, tmp_path):
+def test_quantized_presets_are_exported_as_they_are(tmp_path):
     model = with_large_weights(build())
     model.quantize("int8")
     model.save_to_preset(tmp_path / "preset")
     model = ks.SpanBertQuestionAnswerer.from_preset(tmp_path / "preset")
     export_saved_model(model, tmp_path / "model")
     questions, contexts, _ = examples(8, seed=10)
-    (served,) = serve(tmp_path / "model", {"question": questions, "context": contexts})
+    served = load(tmp_path / "model")(question=questions, context=contexts)
     check(served, model.answer(questions, contexts), contexts)
 
 
@@ -178,11 +124,11 @@ class WithTable(ks.SpanBertQuestionAnswerer):
 
 
 @pytest.mark.once
-def test_subclass_serves_a_function_that_is_traced_once(serve, tmp_path):
+def test_subclass_serves_a_function_that_is_traced_once(tmp_path):
     model = WithTable(build().backbone, build().preprocessor)
     export_saved_model(model, tmp_path / "model")
     assert model.traces == 1
-    (served,) = serve(tmp_path / "model", {"question": ["what", "when", "who"]})
+    served = load(tmp_path / "model")(question=["what", "when", "who"])
     assert served["found"] == [11, -1, 7]
     row = keras.ops.convert_to_numpy(model.backbone.token_embedding.embeddings)[:1]
     np.testing.assert_allclose(served["row"], row, rtol=1e-6)
@@ -194,14 +140,14 @@ TEXTS = ["ann wrote it.", "", "é", "bob and eve sold it. " * 10]
 # tests/models/test_backbone.py and tests/formats/test_checkpoints.py compare the embeddings.
 @pytest.mark.once
 @pytest.mark.parametrize("is_pretrainer, longest", [(False, 24), (True, 16)])
-def test_embeddings_of_a_backbone_or_pretrainer(is_pretrainer, longest, serve, tmp_path):
+def test_embeddings_of_a_backbone_or_pretrainer(is_pretrainer, longest, tmp_path):
     backbone, tokenizer = build().backbone, ks.SpanBertTokenizer(VOCABULARY)
     if is_pretrainer:
         preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=longest)
         export_saved_model(ks.SpanBertPretrainer(backbone, preprocessor), tmp_path / "model")
     else:
         export_saved_model(backbone, tmp_path / "model", tokenizer=tokenizer)
-    (served,) = serve(tmp_path / "model", {"text": TEXTS})
+    served = load(tmp_path / "model")(text=TEXTS)
     expected = embeddings(backbone, tokenizer, longest)(tf.constant(TEXTS))
     assert served.keys() == expected.keys() and expected["token_ids"].shape[1] == longest
     for name, array in expected.items():

@@ -91,18 +91,30 @@ def test_batches_of_any_type(task, model, expected, kind, form):
     assert history["loss"][0] == pytest.approx(evaluated, rel=1e-5)
 
 
+ADVICE = "DataLoader.rows, collate_fn=model.preprocessor"
+ADVICE_FOR_GRAIN = "grain_dataset.map.model.preprocessor"
+
+
 @once
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras does not know their sizes.
 @pytest.mark.parametrize("task", ["texts", "questions"], indirect=True)
-@pytest.mark.parametrize("kind", ["generator", "loader"])
-def test_other_streams_have_batches_of_arrays(task, model, expected, kind):
-    parts = [[rows(value, part) for value in task.forms["columns"]] for part in PARTS]
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (iter, ADVICE),
+        (lambda batches: DataLoader(batches, batch_size=None), ADVICE),
+        (grain.MapDataset.source, ADVICE_FOR_GRAIN),
+        (lambda batches: grain.MapDataset.source(batches).to_iter_dataset(), ADVICE_FOR_GRAIN),
+    ],
+)
+def test_other_streams_have_batches_of_arrays(task, model, expected, make, message):
+    parts = [tuple(rows(value, part) for value in task.forms["columns"]) for part in PARTS]
     arrays = [model.preprocessor(*part) for part in parts]
-    steps = {} if kind == "loader" else {"steps": len(PARTS)}
-    found = evaluate(model, stream(kind, arrays), batch_size=None, **steps)
+    found = evaluate(model, make(arrays), batch_size=None, steps=len(PARTS))
     assert found == pytest.approx(expected[0], rel=1e-5)
     for method in [model.fit, model.evaluate, model.predict]:
-        with pytest.raises(ValueError, match="DataLoader.rows, collate_fn=model.preprocessor"):
-            method(stream(kind, [tuple(part) for part in parts]), verbose=0)
+        with pytest.raises(ValueError, match=message):
+            method(make(parts), verbose=0)
 
 
 class Rows(torch.utils.data.IterableDataset):
@@ -144,35 +156,13 @@ def test_streams_lose_no_batch(task, model, expected):
 
 
 @once
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras does not know their sizes.
-@pytest.mark.parametrize("task", ["texts"], indirect=True)
-def test_streams_of_grain(task, model, expected):
-    x, y = task.forms["columns"]
-    for make in [lambda data: data, lambda data: data.to_iter_dataset()]:
-        arrays, strings = (
-            make(grain.MapDataset.source([rows])) for rows in [model.preprocessor(x, y), (x, y)]
-        )
-        found = evaluate(model, arrays, batch_size=None)
-        assert found == pytest.approx(expected[0], rel=1e-5)
-        with pytest.raises(ValueError, match="grain_dataset.map.model.preprocessor"):
-            model.evaluate(strings, verbose=0)
-
-
-@once
-@pytest.mark.parametrize("task", ["questions", "user-defined"], indirect=True)
+@pytest.mark.parametrize("task", ["questions", "user-defined", "texts"], indirect=True)
 def test_validation_split_holds_out_the_last_rows(task, model):
     x, y = task.forms["columns"]
-    history = model.fit(x, y, validation_split=0.4, **QUIET).history
+    given = x if isinstance(x, dict) else {"text_pair": None, "text": x}
+    history = model.fit(given, y, validation_split=0.4, **QUIET).history
     last = evaluate(model, *(rows(column, slice(6, None)) for column in (x, y)))
     assert history["val_loss"][0] == pytest.approx(last, rel=1e-5)
-
-
-@once
-@pytest.mark.parametrize("task", ["texts"], indirect=True)
-def test_columns_that_are_none_can_be_split(task, model):
-    columns = {"text_pair": None, "text": ["a b", "c", "d", "e"]}
-    history = model.fit(columns, [0, 1, 1, 0], validation_split=0.5, **QUIET).history
-    assert "val_loss" in history
 
 
 @once

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_pretrainer
+from batch_streams import KINDS, Batches, stream
 from tiny_tasks import TASKS
 
 SETTINGS = {"verbose": 0, "batch_size": 4}
@@ -48,22 +49,6 @@ def with_label(batch, output, value):
     return x, labels if output is None else {**y, output: labels}, sample_weight
 
 
-class Rows(keras.utils.PyDataset):
-    def __init__(self, batch, **kwargs):
-        super().__init__(**kwargs)
-        self.batch = batch
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        return self.batch
-
-
-def pack(batch):
-    return keras.utils.pack_x_y_sample_weight(*batch)
-
-
 def test_labels_outside_of_the_classes_are_refused(task):
     name, model, batch = task
     output, values, message = WRONG[name]
@@ -74,7 +59,7 @@ def test_labels_outside_of_the_classes_are_refused(task):
             with pytest.raises(ValueError, match=match):
                 method(x, y, sample_weight=sample_weight, **SETTINGS)
         with pytest.raises(ValueError, match=match):
-            model.fit(*batch[:2], validation_data=pack((x, y, sample_weight)), **SETTINGS)
+            model.fit(*batch[:2], validation_data=(x, y, sample_weight), **SETTINGS)
         for method in [model.train_on_batch, model.test_on_batch]:
             with pytest.raises(ValueError, match=match):
                 method(x, y, sample_weight)
@@ -83,18 +68,17 @@ def test_labels_outside_of_the_classes_are_refused(task):
 def test_labels_in_streams_are_checked(task):
     name, model, batch = task
     output, values, message = WRONG[name]
-    wrong = pack(with_label(batch, output, values[0]))
-    match = message.split(" Received")[0].split(".*")[0]
-    with pytest.raises(ValueError, match=match):
-        model.fit(Rows(wrong), verbose=0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=match.replace("'", r"\\?'")):
-        model.fit(tf.data.Dataset.from_tensor_slices(wrong).batch(16), verbose=0)
+    wrong = keras.utils.pack_x_y_sample_weight(*with_label(batch, output, values[0]))
+    match = message.split(" Received")[0].split(".*")[0].replace("'", r"\\?'")
+    for kind, error in zip(KINDS, [tf.errors.InvalidArgumentError, ValueError]):
+        with pytest.raises(error, match=match):
+            model.fit(stream(kind, [wrong]), verbose=0)
 
 
 @pytest.mark.once("torch")
 def test_arrays_from_other_processes_are_not_checked():
     model, batch = build("texts")
-    rows = Rows(pack(batch), use_multiprocessing=True)
+    rows = Batches([batch], use_multiprocessing=True)
     assert model.preprocess_stream("py_dataset", rows) is rows
 
 
@@ -105,10 +89,8 @@ def test_labels_without_weight_are_not_checked(task):
     output = WRONG[name][0]
     x, y, _ = with_label(batch, output, -1)
     labels = y if output is None else y[output]
-    rows = np.zeros(len(labels), "float32")
-    weights = rows if output is None else {n: np.zeros(y[n].shape, "float32") for n in y}
-    if name == "words":
-        weights = np.zeros(labels.shape, "float32")
+    shape = labels.shape if name == "words" else labels.shape[:1]
+    weights = np.zeros(shape) if output is None else {n: np.zeros(y[n].shape) for n in y}
     model.evaluate(x, y, sample_weight=weights, **SETTINGS)
     model.predict(tf.data.Dataset.from_tensor_slices((x, y)).batch(4), verbose=0)
 
@@ -116,16 +98,13 @@ def test_labels_without_weight_are_not_checked(task):
 @pytest.mark.once("torch")
 def test_labels_of_other_losses_are_not_checked():
     model, (x, y, _) = build("texts")
-    model.compile(
-        "sgd", weighted_metrics=[], loss=keras.losses.CategoricalCrossentropy(from_logits=True)
-    )
-    model.fit(x, np.eye(2)[y] * 0.5, **SETTINGS)
-    model.compile(
-        "sgd",
-        weighted_metrics=[],
-        loss=keras.losses.SparseCategoricalCrossentropy(True, ignore_class=-7),
-    )
-    model.fit(x, np.where(np.arange(10) == 3, -7, y), **SETTINGS)
-    model.compile("sgd", weighted_metrics=[], loss="sparse_categorical_crossentropy")
+
+    def fit(loss, labels):
+        model.compile("sgd", weighted_metrics=[], loss=loss)
+        model.fit(x, labels, **SETTINGS)
+
+    is_at_3 = np.arange(10) == 3
+    fit(keras.losses.CategoricalCrossentropy(True), np.eye(2)[y] * 0.5)
+    fit(keras.losses.SparseCategoricalCrossentropy(True, -7), np.where(is_at_3, -7, y))
     with pytest.raises(ValueError, match="Received: 2 at 3"):
-        model.fit(x, np.where(np.arange(10) == 3, 2, y), **SETTINGS)
+        fit("sparse_categorical_crossentropy", np.where(is_at_3, 2, y))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from comparisons import assert_close
-from tiny_extractor import LENGTH, RELATIONS, VOCABULARY, build, columns, examples
+from tiny_extractor import LENGTH, RELATIONS, VOCABULARY, columns, examples
 
 import keras_spanbert as ks
 from keras_spanbert.data import tacred
@@ -50,16 +50,6 @@ def test_logits_losses_and_scores_equal_the_released_code(reference, mode):
             assert scores[score] / 100 == pytest.approx(wanted["evaluate_batch_32"][score])
         found = [model.relations.index(answer["relation"]) for answer in model.extract(given)]
         assert found == wanted["predictions"]
-
-
-def test_fit_assigns_symbols_to_types():
-    model = build("ner")
-    assert model.preprocessor.types() == {}
-    given = [{**example, "subj_type": "PERSON"} for example in examples(4)]
-    model.compile(jit_compile=False)
-    model.fit(given, verbose=0)
-    assert list(model.preprocessor.types())[0] == "SUBJ=PERSON"
-    assert model.preprocessor.symbols["SUBJ=PERSON"] == "[unused5]"
 
 
 def test_extract_gives_the_most_likely_relation(trained_extractor):

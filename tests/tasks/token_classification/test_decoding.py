@@ -19,20 +19,6 @@ from keras_spanbert.tasks.token_classification.decoding import (
 LABELS = ["O", "B-a", "I-a", "B-b", "I-b"]
 
 
-def make_log_probabilities(*rows, labels=LABELS):
-    """Returns log probabilities. Rows give the highest ones, and the others share the rest."""
-    scores = []
-    for row in rows:
-        rest = (1.0 - sum(row.values())) / (len(labels) - len(row))
-        scores.append([np.log(row.get(label, rest)) for label in labels])
-    return np.array(scores)
-
-
-def decode(scores, sizes, labels=LABELS):
-    rules = scheme(labels)
-    return [rules.names[i] for i in best_labels(np, scores, np.array(sizes, "int32"), rules)]
-
-
 def exhaustive_best(scores, rules):
     """Returns the highest sum of a valid sequence, by trying all sequences."""
     best = -np.inf
@@ -43,18 +29,13 @@ def exhaustive_best(scores, rules):
     return best
 
 
-def test_labels_form_whole_entities_within_their_texts():
-    # A beginning is added before a confident inside label, if it is not too unlikely.
-    for start, best in [(0.3, ["B-a", "I-a"]), (0.001, ["O", "O"])]:
-        scores = make_log_probabilities({"O": 0.99 - start, "B-a": start}, {"I-a": 0.9})
-        assert decode(scores, [2]) == best
-    row = {"I-a": 0.6, "B-a": 0.3}
-    scores = make_log_probabilities({"B-a": 0.9}, row, row)
-    assert decode(scores, [1, 0, 2]) == ["B-a", "B-a", "I-a"]
-    assert decode(scores, [3]) == ["B-a", "I-a", "I-a"]
-    labels = ["O", "I-a", "B-b", "I-b"]
-    scores = make_log_probabilities({"I-a": 0.9}, {"I-b": 0.9}, labels=labels)
-    assert decode(scores, [2], labels)[0] == "I-a"
+def test_labels_inside_an_entity_follow_others_of_its_type():
+    rules = scheme(LABELS)
+    pairs = [(LABELS[i], LABELS[j]) for i, j in np.argwhere(rules.goes_on)]
+    assert pairs == [("B-a", "I-a"), ("I-a", "I-a"), ("B-b", "I-b"), ("I-b", "I-b")]
+    assert rules.is_bound.tolist() == [False, False, True, False, True]
+    # Without B-a, an entity may begin with I-a.
+    assert scheme(["O", "I-a", "B-b", "I-b"]).is_bound.tolist() == [False, False, False, True]
 
 
 def test_other_labels_have_no_order():

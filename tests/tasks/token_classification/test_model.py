@@ -65,6 +65,7 @@ def test_fit_learns_to_find_entities(trained):
     assert trained.untrained_heads() == []
     # All entities are complete, so the strict score is the same.
     assert trained.evaluate_entities(sentences, strict=True) == scores
+    assert trained.describe({"loss": 1.0, "f1": 50.0, "accuracy": 90.0}) == "loss 1.000  F1 50.00"
 
 
 def test_entities_are_exact_slices_of_short_and_long_texts(trained):
@@ -113,10 +114,6 @@ def test_labels_in_bilou_give_whole_entities(tmp_path):
         rows = [{"words": row, "tags": found} for row, found in zip(words, given)]
         scores = model.evaluate_entities(rows)
         assert scores["f1"] == scores["accuracy"] == 100.0
-
-
-def test_runs_show_the_f1_of_entities(trained):
-    assert trained.describe({"loss": 1.0, "f1": 50.0, "accuracy": 90.0}) == "loss 1.000  F1 50.00"
 
 
 def test_weights_of_classes_are_refused(trained):
