@@ -201,11 +201,7 @@ def test_layer(case, cls, arguments, inputs, shape, num_weights):
     if inputs:
         x = {"sequence_output": x, **{name: places() for name in inputs}}
     case.run_layer_test(
-        cls,
-        arguments,
-        x,
-        expected_output_shape=shape,
-        expected_num_trainable_weights=num_weights,
+        cls, arguments, x, expected_output_shape=shape, expected_num_trainable_weights=num_weights
     )
 
 

@@ -15,9 +15,7 @@ from keras_spanbert.console import protect_output
 
 def main(arguments=None, program: str = "python -m keras_spanbert.checkpoints") -> int:
     parser = argparse.ArgumentParser(
-        prog=program,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("destination", metavar="DESTINATION", help="a new or empty folder")

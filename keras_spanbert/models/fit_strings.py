@@ -139,14 +139,7 @@ class StringInputs:
         )
 
     def _prepare(
-        self,
-        kind,
-        x,
-        y=None,
-        sample_weight=None,
-        batch_size=None,
-        shuffle=None,
-        mode="evaluate",
+        self, kind, x, y=None, sample_weight=None, batch_size=None, shuffle=None, mode="evaluate"
     ):
         """Returns x, y and sample weight for Keras, and whether `x` has all rows as arrays.
 

@@ -104,9 +104,7 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
         check_in("added_tokens", added_tokens, is_right, "a dict of strings and bools, or None")
         self.added_tokens = dict(added_tokens or {})  # Read when the vocabulary is set.
         super().__init__(
-            vocabulary=vocabulary,
-            lowercase=lowercase,
-            **{**kwargs, "strip_accents": lowercase},
+            vocabulary=vocabulary, lowercase=lowercase, **{**kwargs, "strip_accents": lowercase}
         )
         # With an unbuilt layer, Keras on JAX would compute the first batch an extra time, op by op,
         # to build the model.

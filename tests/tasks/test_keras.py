@@ -59,8 +59,7 @@ QUICK = ["texts", "coreference"] if TORCH else []
 
 @pytest.mark.filterwarnings("ignore:Could not reach RemoteMonitor")
 @pytest.mark.parametrize(
-    "of_task",
-    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in ALL],
+    "of_task", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in ALL]
 )
 def test_callbacks(of_task, tmp_path):
     model, (x, y) = task(of_task)

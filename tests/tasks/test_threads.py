@@ -23,8 +23,7 @@ def check_in_threads(*calls, times=3):
 
 # A lock is needed on JAX only.
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n == "texts" else pytest.mark.once("jax")) for n in TASKS],
+    "name", [pytest.param(n, marks=[] if n == "texts" else pytest.mark.once("jax")) for n in TASKS]
 )
 def test_tasks_answer_and_evaluate(name, tmp_path):
     task = TASKS[name]

@@ -431,11 +431,7 @@ class SpanBertPretrainer(SpanBertTask):
     # === Blanks ===
     @accepts_datasets
     def fill(
-        self,
-        texts: str | list[str],
-        top_k: int = 5,
-        score: str = "both",
-        batch_size: int = 32,
+        self, texts: str | list[str], top_k: int = 5, score: str = "both", batch_size: int = 32
     ) -> list:
         """Fills the blanks of texts. A blank is a run of `[MASK]`, one per token.
 
