@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from typing import TypeVar
 
 import filelock
 
@@ -18,7 +17,6 @@ from keras_spanbert.checks import check_path, expand_home
 
 # The beginning of a file that Git LFS has not replaced with its content.
 _POINTER = b"version https://git-lfs"
-T = TypeVar("T")
 
 
 def local_copy(path: str | os.PathLike, takes: Callable[[str], bool] = lambda name: True) -> str:
@@ -47,7 +45,7 @@ def local_copy(path: str | os.PathLike, takes: Callable[[str], bool] = lambda na
     return os.path.join(copy, os.path.basename(path)) if "" in found else copy
 
 
-def open_cached(key: str, write: Callable[[str], None], open_folder: Callable[[str], T]) -> T:
+def open_cached(key: str, write: Callable[[str], None], open_folder: Callable):
     """Returns `open_folder(path)` of the folder of the cache whose contents `key` determines.
 
     If this raises a `ValueError` or `OSError`, which means that the folder does not exist or is

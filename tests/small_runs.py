@@ -47,13 +47,20 @@ def token_classification(folder):
 
 
 def coreference_resolution(folder):
-    words = ["w0", "w1", "w0", "w2"]
-    document = {"doc_key": "nw/0_0", "part": "0", "sentences": [words], "speakers": [["-"] * 4]}
-    clusters = [[[0, 0], [2, 2]]]
+    document = {
+        "part": "0",
+        "sentences": [["w0", "w1", "w0", "w2"]] * 6,
+        "speakers": [["-"] * 4] * 6,
+    }
+    clusters = [[[0, 0], [2, 2], [20, 20]]]
     documents = [{**document, "doc_key": f"nw/{i}_0", "clusters": clusters} for i in range(4)]
     coreference.write_conll(folder / "rows.conll", documents, [clusters] * 4)
-    flags = ["--sequence_length=16", "--max_span_width=2", "--ffnn_size=8", "--coref_depth=1"]
-    return folder / "rows.conll", tiny_classifier, [*flags, "--head_learning_rate=1e-2"]
+    flags = [
+        "--sequence_length=16", "--max_span_width=2", "--ffnn_size=8", "--coref_depth=1",
+        "--head_learning_rate=1e-2", "--max_top_antecedents=6", "--max_training_segments=1",
+        "--genres=nw",
+    ]  # fmt: skip
+    return folder / "rows.conll", tiny_classifier, flags
 
 
 def write_squad(path, count, seed, unanswerable=0):

@@ -93,6 +93,14 @@ def check_resumes(capsys, output, cls, flags, kept, steps):
     assert_close(weights_again, weights, 1e-5)
 
 
+class StoppedError(Exception):
+    """Ends a run at the place that a test chooses."""
+
+
+def stop(*args, **kwargs):
+    raise StoppedError(*args)
+
+
 def check_flags_only(*arguments):
     """Runs the checks of train.py before it loads a backend or reads data."""
     with flagsaver.flagsaver():

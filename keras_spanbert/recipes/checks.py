@@ -1,15 +1,17 @@
 """Checks that need only the flags. They run before a backend is loaded or data is read."""
 
+import fnmatch
+import glob
 import math
 import os
+import pathlib
 import shlex
-from fractions import Fraction
 
 from keras_spanbert import files, stores
 from keras_spanbert.optional import check_backend, check_installed
 from keras_spanbert.recipes.flags import FLAGS, own_flags, set_flags
 from keras_spanbert.recipes.recipe import NAMES, find_recipe, groups
-from keras_spanbert.recipes.run_folder import recorded_run
+from keras_spanbert.recipes.run_folder import output_folder, recorded_run, writes_reports
 from keras_spanbert.recipes.shared_flags import NEW_MODEL_FLAGS
 
 # Flags that name files to read.
@@ -55,7 +57,7 @@ def check() -> None:
         mistake = "`--steps_per_execution` needs the TensorFlow or JAX backend"
         refuse(mistake, "steps_per_execution", more=" with KERAS_BACKEND=torch")
     if FLAGS.steps and not FLAGS.epochs:
-        check_steps(FLAGS.steps)
+        check_steps()
     is_handle = "://" in (FLAGS.preset or "") and not stores.is_store(FLAGS.preset)
     found = stores.kind(FLAGS.preset) if FLAGS.preset and not is_handle else "file"
     if found not in ("file", "directory"):
@@ -63,22 +65,17 @@ def check() -> None:
         refuse(mistake, "preset", more=", which does not exist")
     config = stores.join(FLAGS.preset, "config.json") if found == "directory" else ""
     if FLAGS["sequence_length"].present and config and stores.kind(config) == "file":
-        longest = _longest(files.read_json(config))
-        if longest is not None:
+        # Of a preset or of `transformers`. Others are checked when the model is built.
+        arguments = files.read_json(config)
+        arguments = arguments.get("config", arguments)
+        longest = arguments.get("max_sequence_length", arguments.get("max_position_embeddings"))
+        if isinstance(longest, int):
             check_length(longest)
     find_recipe(FLAGS.task).check()
     _check_groups()
     if FLAGS.preset:  # It keeps its own settings. Switches that the user turned off stay off.
         set_flags(**{name: None for name in NEW_MODEL_FLAGS if not FLAGS[name].present})
-
-
-def _longest(config):
-    """Returns the number of positions in the `config.json` of a preset or of `transformers`."""
-    # Other checkpoints are checked when the model is built.
-    arguments = config.get("config", config)
-    names = ("max_sequence_length", "max_position_embeddings")
-    found = [arguments.get(name) for name in names] if isinstance(arguments, dict) else []
-    return next((value for value in found if type(value) is int), None)
+    _check_outputs()
 
 
 # === Flags without effect ===
@@ -139,34 +136,96 @@ def check_length(longest: int) -> None:
 
 
 def refuse(mistake: str, *names: str, more: str = "") -> None:
-    """Raises `ValueError` with a text about a mistake, the flags of these names, and `more`."""
-    raise ValueError(f"{mistake}. Received: {format_flags(*names)}{more}")
-
-
-def format_flags(*names: str) -> str:
-    """Returns flags as they are typed on a command line, for messages."""
+    """Raises `ValueError` with a mistake, these flags as typed on a command line, and `more`."""
     shown = []
     for name in names:
         flag, equals, value = FLAGS[name].serialize().partition("=")
         value = value if value.split() == [value] else value and shlex.quote(value)
         shown.append(flag + equals + value or f"no --{name}")
-    return ", ".join(shown)
+    raise ValueError(f"{mistake}. Received: {', '.join(shown)}{more}")
 
 
-def num_steps(steps_per_epoch: int | Fraction, steps: int | None = None) -> int:
-    """Returns the number of steps of a run: from --epochs, else --steps, else `steps`."""
-    # A resumed run keeps the number of steps that it started with.
-    if FLAGS.epochs and not recorded_run():
-        return max(1, int(FLAGS.epochs * steps_per_epoch))
-    return FLAGS.steps or steps
-
-
-def check_steps(steps: int, eval_every: int | None = None) -> None:
-    """Checks the flags that depend on the number of steps. Raises `ValueError` if one is wrong."""
-    eval_every = min(steps, eval_every or FLAGS.eval_every or steps)
+def check_steps() -> None:
+    """Checks the flags that depend on --steps. Raises `ValueError` if one is wrong."""
+    steps = FLAGS.steps
+    eval_every = min(steps, FLAGS.eval_every or steps)
     for name in ["warmup_steps", "gradient_accumulation"]:
         if FLAGS[name].value is not None:
             check_value(name, FLAGS[name].value <= steps, f"at most the {steps:,} steps of the run")
     if steps % FLAGS.steps_per_execution or eval_every % FLAGS.steps_per_execution:
         rule = f"must divide {steps} steps and --eval_every={eval_every}"
         refuse(f"`--steps_per_execution` {rule}", "steps_per_execution")
+
+
+# === Paths that the run writes to ===
+def _check_outputs():
+    """Refuses paths that the run cannot write to, and those of other files."""
+    output = output_folder() if writes_reports() else None
+    for flag, folder in [("output", output), ("export", FLAGS.export)]:
+        if folder:
+            files.check_writable(folder, f"`--{flag}`")
+            _check_outside_of_inputs(flag, folder, is_folder=True)
+    if FLAGS.output:
+        names = stores.entries(FLAGS.output)
+        # A run may have been killed before it wrote `run.json`. With several processes, the first
+        # one may be writing already.
+        complete = [name for name in names if not name.endswith(files.PARTIAL)]
+        is_run = "run.json" in names or complete == ["checkpoints"]
+        if names and not (FLAGS.resume and is_run):
+            refuse("`--output` must be new or empty, or hold a run to --resume", "output")
+    if FLAGS.export:
+        if _realpath(FLAGS.export) in [_realpath(output), _realpath(FLAGS.preset)]:
+            refuse("`--export` must be a folder of its own", "export", "output", "preset")
+        if "config.json" in stores.entries(FLAGS.export):
+            refuse("`--export` must not be the folder of a preset", "export")
+    if FLAGS.predictions:
+        check_file("predictions")
+        extensions = find_recipe(FLAGS.task).endings()
+        rule = f"a file that ends in {', '.join(extensions)}"
+        check_value("predictions", FLAGS.predictions.lower().endswith(extensions), rule)
+
+
+def _realpath(path):
+    return path and os.path.realpath(path)
+
+
+def check_file(flag: str, *others: str) -> None:
+    """Raises `ValueError` if a flag does not name a new file that can be written.
+
+    `others` are paths of files that are written with it.
+    """
+    path = FLAGS[flag].value
+    folder = os.path.dirname(path) or os.curdir
+    # The run chooses its own file names in there, some of them only while it runs.
+    real_folder = pathlib.Path(_realpath(folder))
+    if _realpath(output_folder()) in map(str, [real_folder, *real_folder.parents]):
+        refuse(f"`--{flag}` must be outside --output", flag, "output")
+    for written in [path, *others]:
+        # A link to a new file is written through.
+        if stores.kind(_realpath(written) if os.path.islink(written) else written):
+            none = f", or turn it off with --predict_data= --{flag}=" if FLAGS.resume else ""
+            mistake = f"`--{flag}` must be a new file. Choose another name{none}"
+            refuse(mistake, flag, more=f", where {written} exists")
+    is_right = os.path.basename(path) and (stores.is_store(path) or os.path.isdir(folder))
+    check_value(flag, is_right, "a file in an existing folder")
+    files.check_writable(folder, f"The folder of `--{flag}`")
+    _check_outside_of_inputs(flag, path, is_folder=False)
+
+
+def _check_outside_of_inputs(flag, path, is_folder):
+    """Checks that the globs of the inputs would not match the files that are written."""
+    for name in INPUTS:
+        for pattern in FLAGS[name].value or []:
+            if glob.has_magic(pattern) and _can_match(stores.as_glob(pattern), path, is_folder):
+                refuse(f"`--{flag}` must not match the files of --{name}", flag, name)
+
+
+def _can_match(pattern, path, is_folder):
+    """Returns whether a glob may match a path, one of its parents, or something in it."""
+    parts, names = (pathlib.Path(os.path.abspath(p)).parts for p in [pattern, path])
+    for part, name in zip(parts, names):
+        if part == "**":
+            return is_folder or fnmatch.fnmatch(names[-1], parts[-1])
+        if not fnmatch.fnmatch(name, part):
+            return False
+    return is_folder or len(parts) == len(names)

@@ -12,8 +12,6 @@ from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DATASETS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
-
 group = Group("Classification", "only for --task=classification, without --dataset.")
 group.string("text_pair_column", "Column of a second text. Default: no second text.")
 group.boolean(
@@ -167,7 +165,7 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
-    datasets=DATASETS,
+    datasets=("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax"),
     endings=lambda: (".tsv",) if FLAGS.dataset else columns.EXTENSIONS,
     model_arguments=model_arguments,
     build=build,

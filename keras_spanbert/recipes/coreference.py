@@ -5,8 +5,8 @@ import os
 import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.files import ending
-from keras_spanbert.recipes import fine_tuning, output_paths
-from keras_spanbert.recipes.checks import matching_files, refuse
+from keras_spanbert.recipes import fine_tuning
+from keras_spanbert.recipes.checks import check_file, matching_files, refuse
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags, values
 from keras_spanbert.recipes.recipe import Format, Recipe, formats_of
 from keras_spanbert.recipes.run_folder import preset_warnings
@@ -120,7 +120,7 @@ def check() -> None:
             refuse("`--html` needs a text (.txt) in --predict_data", "html")
         if len(predicted) > 1:
             raise ValueError(f"`--html` needs exactly one text. Received: {len(predicted)} files")
-        output_paths.check_file("html")
+        check_file("html")
         if os.path.realpath(FLAGS.html) == os.path.realpath(FLAGS.predictions or ""):
             refuse("`--html` and --predictions must be two files", "html", "predictions")
     # The clusters of texts are also printed, so that --predictions is optional.

@@ -4,11 +4,11 @@ import shlex
 
 import keras_spanbert as ks
 from keras_spanbert import files
-from keras_spanbert.recipes import checks, output_paths
+from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.checks import INPUTS, check_length, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags, values
 from keras_spanbert.recipes.recipe import Recipe, find_recipe
-from keras_spanbert.recipes.run_folder import Run, preset_warnings
+from keras_spanbert.recipes.run_folder import Run, preset_warnings, writes_reports
 from keras_spanbert.recipes.terminal import (
     command,
     exit_on_user_error,
@@ -99,13 +99,13 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
         )
         model, _, scores = fit(run, settings)
     else:
-        if output_paths.writes_reports():
+        if writes_reports():
             with exit_on_user_error():
                 run.write_record()
         stop_on_signals("while evaluating")
         scores = recipe.evaluate(model, evaluation) if evaluation else {}
         saved = ""
-        if output_paths.writes_reports():
+        if writes_reports():
             with exit_on_user_error(OSError):
                 files.write_json(run.path("metrics.json"), scores)
             saved = f". The reports are in {run.output}"
@@ -119,7 +119,7 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
     if labelled:
         total = f", on {format_count(scores['total'], 'example')}" if "total" in scores else ""
         log(", ".join(labelled) + total)
-    if output_paths.writes_reports():
+    if writes_reports():
         log(f"Wrote {'the preset and ' if train else ''}{run.report_names()} to {run.output}")
         if train and not (FLAGS.predictions or FLAGS.export):
             again = f"{command()} --task={FLAGS.task} --preset={shlex.quote(run.output)}"

@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from keras_spanbert import files, stores
 from keras_spanbert.optional import missing
-from keras_spanbert.recipes.checks import check_steps, num_steps, refuse
+from keras_spanbert.recipes.checks import check_steps, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
-from keras_spanbert.recipes.run_folder import Run, identity
+from keras_spanbert.recipes.run_folder import Run, identity, recorded_run
 from keras_spanbert.recipes.terminal import (
     exit_on_user_error,
     exit_process,
@@ -214,7 +214,10 @@ def export(model: keras.Model, **kwargs) -> None:
 
 
 def _set_steps(settings):
-    steps = num_steps(settings.steps_per_epoch, settings.steps)
+    steps = FLAGS.steps or settings.steps
+    # A resumed run keeps the number of steps that it started with.
+    if FLAGS.epochs and not recorded_run():
+        steps = max(1, int(FLAGS.epochs * settings.steps_per_epoch))
     eval_every = min(steps, FLAGS.eval_every or settings.eval_every or -(-steps // 10))
     rate = settings.learning_rate if FLAGS.learning_rate is None else FLAGS.learning_rate
     set_flags(
@@ -223,7 +226,7 @@ def _set_steps(settings):
         warmup_steps=steps // 10 if FLAGS.warmup_steps is None else FLAGS.warmup_steps,
         learning_rate=rate,
     )
-    check_steps(steps, eval_every)
+    check_steps()
     return steps, eval_every
 
 

@@ -25,9 +25,6 @@ class _Flags:
     def __iter__(self):
         return iter(flags.FLAGS)
 
-    def __contains__(self, name):
-        return name in flags.FLAGS
-
     def __call__(self, arguments):
         return flags.FLAGS(arguments)
 

@@ -8,7 +8,6 @@ from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DATASETS = ("swag", "codah", "cosmos_qa", "commonsense_qa", "race")
 # Endings of predictions in the submission format of a benchmark.
 _SUBMISSIONS = {
     "swag": (".csv",),
@@ -82,7 +81,7 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 16, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
-    datasets=DATASETS,
+    datasets=("swag", "codah", "cosmos_qa", "commonsense_qa", "race"),
     endings=lambda: _SUBMISSIONS.get(FLAGS.dataset, columns.EXTENSIONS),
     # The number of choices per question.
     sequences=lambda model, stream: stream.arrays[0]["choice_mask"].shape[1],

@@ -171,7 +171,6 @@ def run(run: Run) -> None:
             corpus, preprocessor, FLAGS.batch_size, FLAGS.seed, unigram_counts=counts
         )
         steps_per_epoch = Fraction(num_blocks, FLAGS.batch_size)
-        checks.check_steps(checks.num_steps(steps_per_epoch))
         validation = evaluated.evaluation_dataset(
             preprocessor, FLAGS.batch_size, split, FLAGS.eval_steps
         )

@@ -5,7 +5,7 @@ import os
 import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.files import ending
-from keras_spanbert.recipes import checks, fine_tuning, output_paths
+from keras_spanbert.recipes import checks, fine_tuning
 from keras_spanbert.recipes.flags import FLAGS, Group, values
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
@@ -77,7 +77,7 @@ def check() -> None:
         )
     fine_tuning.check(needs_predictions=FLAGS.question is None)
     if FLAGS.predictions:
-        output_paths.check_file("predictions", n_best_path(FLAGS.predictions))
+        checks.check_file("predictions", n_best_path(FLAGS.predictions))
     # Without training, the preset's length is used.
     if FLAGS.train_data or FLAGS["sequence_length"].present:
         question, stride = FLAGS.max_question_length or 1, FLAGS.doc_stride or 1

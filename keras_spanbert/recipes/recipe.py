@@ -8,8 +8,6 @@ from keras_spanbert.tasks import TASKS
 
 # Values of `--task`: the tasks, and `prepare`, which prepares text for them.
 NAMES = (*TASKS, "prepare")
-# Groups of flags that all recipes share.
-SHARED_GROUPS = ["Task", "Data", "Model", "Training"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,5 +87,4 @@ def own_group(name: str) -> str:
 
 def groups(name: str) -> list[str]:
     """Returns the groups of flags of a recipe."""
-    task, data, *others = SHARED_GROUPS
-    return [task, data, own_group(name), *find_recipe(name).groups, *others]
+    return ["Task", "Data", own_group(name), *find_recipe(name).groups, "Model", "Training"]

@@ -10,9 +10,6 @@ from keras_spanbert.recipes.recipe import Format, Recipe, formats_of
 from keras_spanbert.recipes.terminal import exit_on_user_error, log
 from keras_spanbert.wording import format_count
 
-DATASETS = ("tacred", "semeval2010")
-_COLUMNS = ["columns", "type_column"]  # The ends of the flags of the subject and the object.
-
 group = Group("Relation extraction", "only for --task=relation_extraction.")
 group.choice(
     "feature_mode",
@@ -198,7 +195,7 @@ RECIPE = Recipe(
     check=check,
     defaults={"sequence_length": 128, "batch_size": 32, "beta_2": 0.999, "epsilon": 1e-8},
     groups=("Labelled data",),
-    datasets=DATASETS,
+    datasets=("tacred", "semeval2010"),
     endings=lambda: FORMATS[FLAGS.dataset or "columns"].written,
     epochs=10,
     model_arguments=model_arguments,

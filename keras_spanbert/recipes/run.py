@@ -18,11 +18,17 @@ from absl import app, flags
 
 from keras_spanbert import __version__, tensorflow_log
 from keras_spanbert.optional import require
-from keras_spanbert.recipes import checks, fine_tuning, output_paths, shared_flags
+from keras_spanbert.recipes import checks, fine_tuning, shared_flags
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.recipe import NAMES, Recipe, find_recipe, groups
-from keras_spanbert.recipes.run_folder import Run, clean_up_folders, recorded_run, restore_flags
+from keras_spanbert.recipes.run_folder import (
+    Run,
+    clean_up_folders,
+    recorded_run,
+    reserve_output_folder,
+    restore_flags,
+)
 from keras_spanbert.recipes.terminal import (
     PROGRAM,
     SIGNALS,
@@ -76,7 +82,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     if "--version" in argv[1:]:
         print(f"keras_spanbert {__version__}")
         sys.exit(0)
-    if asked := _requested_help(argv[1:]):
+    if asked := next((_HELPS[argument] for argument in argv[1:] if argument in _HELPS), None):
         with exit_on_user_error():
             text = _help_text(asked, argv[1:])
         log(text)
@@ -101,18 +107,6 @@ def _help_text(kind, arguments):
     fine_tunes = find_recipe(task).run is None
     unused = shared_flags.NEW_MODEL_FLAGS if fine_tunes else ["predict_data", "predictions"]
     return head + recipe_flags.help_text(kind, groups(task), unused)
-
-
-def _requested_help(arguments):
-    """Returns the kind of help that an argument asks for, if any, ignoring values of flags."""
-    is_value = False
-    for argument in arguments:
-        if argument in _HELPS and not is_value:
-            return _HELPS[argument]
-        name = argument.lstrip("-")
-        is_flag = argument.startswith("-") and name in FLAGS and not is_value
-        is_value = is_flag and not FLAGS[name].boolean
-    return None
 
 
 def _find_flagfile(argument):
@@ -140,7 +134,7 @@ def run_recipe(argv: list[str]) -> None:
             log(f"No run in {FLAGS.output} yet, starting a new one")
         try:
             with exit_on_user_error():
-                folder = output_paths.reserve_output_folder()
+                folder = reserve_output_folder()
                 run = Run(distribution, folder, given, FLAGS.resume)
             if chosen.run:
                 chosen.run(run)
@@ -170,7 +164,6 @@ def check_flags(argv: list[str]) -> Recipe:
     unset = {n: v for n, v in chosen.defaults.items() if FLAGS[n].value is None}
     set_flags(**unset)
     checks.check()
-    output_paths.check()
     FLAGS.read.clear()
     return chosen
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shlex
 import shutil
@@ -10,6 +11,7 @@ import weakref
 
 from keras_spanbert import files, stores
 from keras_spanbert.recipes.flags import FLAGS, given, own_flags, set_flags
+from keras_spanbert.recipes.recipe import find_recipe
 
 # Functions that remove the local folders of this process.
 _CLEANUPS = []
@@ -88,14 +90,37 @@ class Run:
         return ", ".join(name for name in reports.FILES if os.path.exists(self.path(name)))
 
 
-def remove_at_exit_if_empty(folder: str) -> None:
-    """Removes a folder when the run ends, if nothing was written to it."""
+def output_folder() -> str:
+    """Returns the folder to write to: --output, or a new one in saved_models/."""
+    if FLAGS.output:
+        return FLAGS.output
+    base = os.path.join("saved_models", FLAGS.task)
+    folder, i = base, 1
+    while os.path.exists(folder):
+        i += 1
+        folder = f"{base}-{i}"
+    return folder
 
-    def remove():
-        with contextlib.suppress(OSError):
-            os.rmdir(folder)
 
-    _CLEANUPS.append(remove)
+def reserve_output_folder() -> str:
+    """Returns the folder to write to. Creates a default folder, so that no other run takes it."""
+    while writes_reports() and not FLAGS.output:
+        folder = output_folder()
+        with contextlib.suppress(FileExistsError):  # Another run has just created it.
+            os.makedirs(folder)
+            _CLEANUPS.append(functools.partial(_remove_if_empty, folder))
+            return folder
+    return output_folder()
+
+
+def _remove_if_empty(folder):
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
+def writes_reports() -> bool:
+    """Returns whether the run writes reports: it trains, evaluates, or has --output."""
+    return bool(find_recipe(FLAGS.task).run or FLAGS.train_data or FLAGS.eval_data or FLAGS.output)
 
 
 def clean_up_folders() -> None:

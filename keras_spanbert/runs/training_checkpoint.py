@@ -198,8 +198,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if self._restored is not None:
             # Done here because PyTorch draws a seed when an iterator is made.
-            _restore_generators(self._restored[0])
-            self._restored = None
+            arrays, self._restored = self._restored[0], None
+            for name, generator in _generators().items():
+                if name in arrays:  # Absent if the run started on another backend.
+                    generator.set_rng_state(generator.get_rng_state().new_tensor(arrays[name]))
 
     # === Saving ===
     def on_train_batch_end(self, batch, logs=None):
@@ -257,7 +259,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._written = self.step
         if not self._is_main:
             return
-        arrays.update(_generator_states())
+        for name, generator in _generators().items():
+            arrays[name] = generator.get_rng_state().numpy().copy()
         state = {
             "version": VERSION,
             "step": self.step,
@@ -321,17 +324,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def _stop_at(self, step, loss):
         text = f"The loss must be finite. Received: {loss} at step {step:,}"
-        batch = None
         if self.data is not None:
-            try:
-                # All processes take part in reading the batch, also the one that failed to write.
-                batch = self.data.batch(step - 1)
-            except OSError as error:
-                text += f"; its batch cannot be read: {error}"
-        self.wait()
-        if batch is not None:
             path = stores.join(self.folder, f"bad-batch-step-{step}.npz")
             try:
+                batch = self.data.batch(step - 1)  # All processes take part in reading it.
                 if self._is_main:
                     with files.atomic_write(path, "wb") as file:
                         batch = keras.utils.unpack_x_y_sample_weight(batch)
@@ -341,7 +337,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                         np.savez(file, **{n: a for n, a in arrays.items() if a is not None})
                 text += f"; its batch is in {path}"
             except OSError as error:
-                text += f"; its batch cannot be written: {error}"
+                text += f"; its batch cannot be saved: {error}"
+        self.wait()
         raise FloatingPointError(f"{text}; {self._checkpoints.last_good()}")
 
     # === Reading ===
@@ -379,25 +376,11 @@ def _assign(variables, arrays, group):
         distribution.assign(variable, arrays[f"{group}/{i}"])
 
 
-def _generator_states() -> dict[str, np.ndarray]:
-    """Returns the states of PyTorch's generators, which dropout uses on that backend."""
+def _generators():
+    """Returns PyTorch's generators by name, which dropout uses on that backend."""
     if keras.backend.backend() != "torch":
         return {}
     import torch
 
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()  # The generator of this process's device.
-    return {f"generator/{device}": state.numpy().copy() for device, state in states.items()}
-
-
-def _restore_generators(arrays: dict[str, np.ndarray]) -> None:
-    """Restores the states of a checkpoint, if PyTorch is the backend."""
-    if keras.backend.backend() != "torch":
-        return
-    import torch
-
-    if "generator/cuda" in arrays and torch.cuda.is_available():
-        torch.cuda.set_rng_state(torch.from_numpy(arrays["generator/cuda"]))
-    if "generator/cpu" in arrays:  # Absent if the run started on another backend.
-        torch.set_rng_state(torch.from_numpy(arrays["generator/cpu"]))
+    cuda = {"generator/cuda": torch.cuda} if torch.cuda.is_available() else {}
+    return {"generator/cpu": torch.random, **cuda}

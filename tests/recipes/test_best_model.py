@@ -110,12 +110,3 @@ def test_changed_text_is_refused(tmp_path, capsys):
     )  # fmt: skip
     path.write_text(path.read_text() + "Eleven.")
     check_fails(capsys, ["--resume", run], f"{path}, which has changed")
-
-
-def test_changed_rows_are_refused(tmp_path, capsys):
-    _, flags = start("classification", tmp_path)
-    run = f"--output={tmp_path / 'run'}"
-    run_in_process(*flags, run, "--steps=2", "--checkpoint_every=1")
-    path = tmp_path / "rows.csv"
-    path.write_text(path.read_text().rstrip("\n").rsplit("\n", 1)[0] + "\n")
-    check_fails(capsys, ["--resume", run], "12 rows at the start and 11 now")

@@ -1,28 +1,32 @@
 """Invalid flags end train.py at once, with a one-line error that names the flag."""
 
-import json
 import sys
-from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 import train_script
 from absl.testing import flagsaver
 from train_script import check_flags_only
 
-import keras_spanbert as ks
-from keras_spanbert.recipes import checks, run
+from keras_spanbert import files
+from keras_spanbert.recipes import fit, run
 from keras_spanbert.recipes.flags import FLAGS, given, own_flags
 from keras_spanbert.recipes.run import check_flags, parse_flags
 from keras_spanbert.recipes.run_folder import restore_flags
 
 
 @pytest.fixture
-def check_fails(tmp_path, monkeypatch, capsys):
-    """Runs a task with a flag, and checks that it stops before loading a backend or data."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "preset").mkdir()
+def folder(folder):
+    """A working directory with files and a folder."""
+    (folder / "preset").mkdir()
     for name in ["a.txt", "b.txt", "a.conll", "a.tsv", "train.json", "train.csv"]:
-        (tmp_path / name).write_text("{}")
+        (folder / name).write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def check_fails(folder, monkeypatch, capsys):
+    """Runs a task with a flag, and checks that it stops before loading a backend or data."""
 
     def loaded():
         raise AssertionError("The error was not raised")
@@ -44,7 +48,7 @@ def check_fails(tmp_path, monkeypatch, capsys):
         usual = [flag for flag in usual if flag.split("=")[0] not in given]
         flags = [f"--task={task}", "--output=out", *usual, *flags]
         train_script.check_fails(capsys, flags, *values)
-        assert not (tmp_path / "out").exists()
+        assert not (folder / "out").exists()
 
     return check
 
@@ -200,50 +204,17 @@ def test_missing_package_error_names_the_extra(check_fails, without, task, flag,
     check_fails(task, [flag], flag.split("=")[0], *names)
 
 
-@pytest.fixture
-def encoder(tmp_path):
-    """A preset for sequences of at most 16 tokens."""
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    backbone = ks.SpanBertBackbone(5, 1, 2, 8, 16, max_sequence_length=16)
-    return train_script.save_encoder(tmp_path / "preset", backbone, vocabulary)
-
-
-def test_untrained_head_is_not_evaluated(encoder, tmp_path, capsys):
-    (tmp_path / "dev.json").write_text("{}")
-    flags = [
-        "--task=question_answering", f"--preset={encoder}", f"--eval_data={tmp_path / 'dev.json'}",
-        f"--output={tmp_path / 'out'}",
-    ]  # fmt: skip
-    names = ["`--preset` must have a trained head", "give --train_data", "without weights for"]
-    train_script.check_fails(capsys, flags, *names)
-    assert not (tmp_path / "out").exists()
-
-
-def test_rows_longer_than_the_preset_allows_are_refused(encoder, tmp_path, capsys):
-    (tmp_path / "a.csv").write_text("no table, which would be noticed when it is read")
-    flags = [
-        "--task=classification", f"--preset={encoder}", f"--train_data={tmp_path / 'a.csv'}",
-        "--sequence_length=17", f"--output={tmp_path / 'out'}",
-    ]  # fmt: skip
-    train_script.check_fails(capsys, flags, "`--sequence_length` must be at most the preset's 16")
-
-
 @pytest.mark.parametrize(
     "name, values",
     [
         ("bogus", ["must be one of tensorflow, jax, torch", "KERAS_BACKEND=bogus"]),
         ("jax", ["KERAS_BACKEND=jax needs the package jax", "keras-spanbert[jax]"]),
+        ("torch", ["`--steps_per_execution` needs the TensorFlow or JAX backend", "=2 with"]),
     ],
 )
-def test_unknown_or_missing_backend_is_named(check_fails, without, monkeypatch, name, values):
+def test_backend_that_cannot_be_used_is_named(check_fails, without, monkeypatch, name, values):
     monkeypatch.setenv("KERAS_BACKEND", name)
-    without(name)
-    check_fails("pretrain", ["--steps=2"], *values)
-
-
-def test_steps_per_execution_needs_another_backend_than_torch(check_fails, monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    values = ["`--steps_per_execution` needs the TensorFlow or JAX backend", "=2 with"]
+    without("jax")
     check_fails("pretrain", ["--steps_per_execution=2"], *values)
 
 
@@ -257,59 +228,40 @@ def test_steps_per_execution_needs_another_backend_than_torch(check_fails, monke
         # The number of steps is not known yet.
         ["--epochs=1", "--warmup_steps=4000", "--seed=4294967295"],
         ["--held_out=0", "--eval_data=b.txt"],
+        # Switches that are off.
+        ["--task=prepare", "--noresume", "--notensorboard", "--norematerialize", "--predictions="],
     ],
 )
-def test_values_at_their_bounds_are_accepted(tmp_path, monkeypatch, flags):
-    monkeypatch.chdir(tmp_path)
-    for name in ["a.txt", "b.txt"]:
-        (tmp_path / name).write_text("text")
+def test_values_at_their_bounds_are_accepted(folder, monkeypatch, flags):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)  # PyTorch runs one step per call.
     check_flags_only("--train_data=a.txt", "--output=out", *flags)
 
 
-def test_switches_that_are_off_are_accepted(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("text")
-    flags = ["--noresume", "--notensorboard", "--norematerialize", "--predictions="]
-    check_flags_only("--task=prepare", "--train_data=a.txt", "--output=out", *flags)
+def write_record(folder, flags, given):
+    (folder / "out").mkdir()
+    files.write_json(folder / "out" / "run.json", {"flags": flags, "given": given, "versions": {}})
 
 
-def test_repeated_command_with_a_switch_that_is_off_resumes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ["preset", "out"]:
-        (tmp_path / name).mkdir()
-    (tmp_path / "a.txt").write_text("text")
+def test_repeated_command_with_a_switch_that_is_off_resumes(folder):
     command = ["--preset=preset", "--train_data=a.txt", "--output=out", "--nolowercase"]
     with flagsaver.flagsaver():
         check_flags(parse_flags(["train.py", *command]))
-        record = {"flags": {"lowercase": FLAGS.lowercase}, "given": given(), "versions": {}}
-    (tmp_path / "out" / "run.json").write_text(json.dumps(record))
+        write_record(folder, {"lowercase": FLAGS.lowercase}, given())
     check_flags_only(*command, "--resume")
 
 
-def test_resumed_run_may_turn_off_what_its_flags_apply_to(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ["preset", "out"]:
-        (tmp_path / name).mkdir()
-    for name in ["train.conll", "story.txt"]:
-        (tmp_path / name).write_text("")
-    given = {"task": "coreference", "preset": "preset", "train_data": ["train.conll"]}
-    given |= {"predict_data": ["story.txt"], "document_genre": "nw", "max_spans_in_memory": 9}
-    record = {"flags": given, "given": given, "versions": {}}
-    (tmp_path / "out" / "run.json").write_text(json.dumps(record))
+def test_resumed_run_may_turn_off_what_its_flags_apply_to(folder):
+    given = {"task": "coreference", "preset": "preset", "train_data": ["a.conll"]}
+    given |= {"predict_data": ["a.txt"], "document_genre": "nw", "max_spans_in_memory": 9}
+    write_record(folder, given, given)
     check_flags_only("--resume", "--output=out", "--predict_data=")
 
 
-def test_epochs_give_steps_and_resumed_runs_keep_theirs(tmp_path):
-    run_flags = ["train.py", "--epochs=3", "--batch_size=4"]
-    with flagsaver.flagsaver():
-        parse_flags(run_flags)
-        assert checks.num_steps(Fraction(10, 4)) == 7 and checks.num_steps(Fraction(1, 4)) == 1
-        assert checks.num_steps(3, 12) == 9
+def test_resumed_run_keeps_its_steps(folder):
     # Version 0.1 counted epochs of question answering differently.
-    record = {"flags": {"steps": 7, "epochs": 3}, "given": {"epochs": 3}, "versions": {}}
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(folder, {"steps": 7, "epochs": 3}, {"epochs": 3})
     with flagsaver.flagsaver():
-        parse_flags(["train.py", "--resume", f"--output={tmp_path}"])
+        parse_flags(["train.py", "--resume", "--output=out"])
         restore_flags()
-        assert FLAGS.epochs == 3 and checks.num_steps(3, 12) == 7
+        settings = SimpleNamespace(steps_per_epoch=3, steps=12, eval_every=3, learning_rate=0.1)
+        assert FLAGS.epochs == 3 and fit._set_steps(settings) == (7, 3)

@@ -1,15 +1,15 @@
 """Values that recipes derive from flags and data."""
 
 import inspect
-import json
 import types
+from fractions import Fraction
 
 import keras
 import numpy as np
 import pytest
 import tiny_classifier
 from small_runs import start
-from train_script import check_fails, run_in_process
+from train_script import StoppedError, check_fails, run_in_process, stop
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -21,7 +21,6 @@ from keras_spanbert.recipes import (
     corpora,
     fine_tuning,
     fit,
-    prepare,
     pretrain,
     question_answering,
 )
@@ -43,23 +42,19 @@ def recorder(task, method, result):
     return types.SimpleNamespace(**{method: call}), found
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "task, epochs, learning_rate, batch_size, epsilon",
-    [
-        ("classification", 3, 2e-5, 32, 1e-8),
-        ("coreference", 20, 2e-5, 1, 1e-6),
-        ("multiple_choice", 3, 2e-5, 16, 1e-8),
-        ("question_answering", 2, 2e-5, 32, 1e-8),
-        ("relation_extraction", 10, 2e-5, 32, 1e-8),
-        ("token_classification", 3, 5e-5, 16, 1e-8),
-    ],
-)
-def test_defaults_of_the_tasks(task, epochs, learning_rate, batch_size, epsilon):
-    recipe = find_recipe(task)
-    expected = {"batch_size": batch_size, "beta_2": 0.999, "epsilon": epsilon}
-    assert expected.items() <= recipe.defaults.items()
-    assert (recipe.epochs, recipe.learning_rate) == (epochs, learning_rate)
+def test_defaults_of_the_tasks():
+    expected = {
+        "classification": (3, 2e-5, 32, 1e-8),
+        "coreference": (20, 2e-5, 1, 1e-6),
+        "multiple_choice": (3, 2e-5, 16, 1e-8),
+        "question_answering": (2, 2e-5, 32, 1e-8),
+        "relation_extraction": (10, 2e-5, 32, 1e-8),
+        "token_classification": (3, 5e-5, 16, 1e-8),
+    }
+    for task, values in expected.items():
+        recipe, names = find_recipe(task), ["batch_size", "epsilon", "beta_2"]
+        found = recipe.epochs, recipe.learning_rate, *(recipe.defaults[name] for name in names)
+        assert found == (*values, 0.999), task
 
 
 @pytest.mark.parametrize("is_coreference", [False, True])
@@ -110,17 +105,21 @@ def test_evaluation_has_the_values_of_the_flags(flags, task, given, method, expe
 
 
 @pytest.mark.parametrize(
-    "given, steps, eval_every, warmup_steps",
+    "given, steps_per_epoch, steps, eval_every, warmup_steps",
     [
-        ({}, 300, 30, 30),  # A tenth each.
-        ({"epochs": 2}, 200, 20, 20),
-        ({"steps": 50, "eval_every": 60, "warmup_steps": 0}, 50, 50, 0),
+        ({}, 100, 300, 30, 30),  # A tenth each.
+        ({"epochs": 2}, 100, 200, 20, 20),
+        ({"epochs": 3}, Fraction(10, 4), 7, 1, 0),
+        ({"epochs": 3}, Fraction(1, 4), 1, 1, 0),
+        ({"steps": 50, "eval_every": 60, "warmup_steps": 0}, 100, 50, 50, 0),
     ],
 )
-def test_steps_follow_from_flags_and_data(flags, given, steps, eval_every, warmup_steps):
+def test_steps_follow_from_flags_and_data(
+    flags, given, steps_per_epoch, steps, eval_every, warmup_steps
+):
     flags(**given)
     settings = types.SimpleNamespace(
-        steps_per_epoch=100, steps=300, eval_every=None, learning_rate=0.1
+        steps_per_epoch=steps_per_epoch, steps=300, eval_every=None, learning_rate=0.1
     )
     assert fit._set_steps(settings) == (steps, eval_every)
     assert (FLAGS.warmup_steps, FLAGS.learning_rate) == (warmup_steps, 0.1)
@@ -141,31 +140,18 @@ def test_texts_are_resolved_with_the_values_of_the_flags(flags):
          '5\t"the cat"\tgood', {"id": "5", "text": "the cat", "label": "good"}),
         ("token_classification", {"words_column": "2", "label_column": "3"},
          '5\t"the cat"\tO B-pet', {"words": ["the", "cat"], "tags": ["O", "B-pet"]}),
+        ("relation_extraction",
+         {"id_column": "1", "text_column": "2", "label_column": "3", "subject_columns": "4,5",
+          "object_columns": "6,7", "subject_type_column": "8", "object_type_column": "9"},
+         '5\t"Ann runs Acme"\thead\t0\t3\t9\t13\tPER\tORG',
+         {"id": "5", "relation": "head", "subj_type": "PER", "obj_type": "ORG", "obj_start": 2}),
     ],
 )  # fmt: skip
 def test_columns_of_tables_have_the_names_of_the_flags(flags, tmp_path, task, names, row, expected):
-    (tmp_path / "a.tsv").write_text(f"1\t2\t3\n{row}\n")
+    header = "\t".join("123456789"[: 1 + row.count("\t")])
+    (tmp_path / "a.tsv").write_text(f"{header}\n{row}\n")
     flags(**names, quoted_tsv=True)
     (example,) = find_recipe(task).read([tmp_path / "a.tsv"], "train_data", None)
-    assert {name: example[name] for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    "task, name, expected",
-    [
-        ("token_classification", "a.jsonl", {"text": "Ann runs Acme"}),
-        ("token_classification", "a.json", {"text": "Ann runs Acme"}),
-        ("relation_extraction", "a.jsonl", {"relation": "runs", "subj_type": "PER"}),
-    ],
-)
-def test_exports_of_annotation_tools_are_read(flags, tmp_path, task, name, expected):
-    spans = [{"id": 1, "start_offset": 0, "end_offset": 3, "label": "PER"}]
-    spans += [{"id": 2, "start_offset": 9, "end_offset": 13, "label": "ORG"}]
-    links = [{"from_id": 1, "to_id": 2, "type": "runs"}]
-    row = {"text": "Ann runs Acme", "entities": spans, "relations": links}
-    (tmp_path / name).write_text(json.dumps([row] if name == "a.json" else row))
-    flags(text_column="text")
-    (example,) = find_recipe(task).read([str(tmp_path / name)], "train_data", None)
     assert {name: example[name] for name in expected} == expected
 
 
@@ -199,18 +185,13 @@ def test_classes_that_are_numbers_are_in_the_order_of_their_values(flags):
 
 
 def test_speed_counts_the_tokens_of_all_choices(tmp_path, monkeypatch):
-    class ReachedError(Exception):
-        pass
-
-    def report(path, total_steps, tokens_per_step, *_):
-        raise ReachedError(total_steps, tokens_per_step)
-
-    monkeypatch.setattr(fit, "TrainingReport", report)
+    monkeypatch.setattr(fit, "TrainingReport", stop)
     _, flags = start("multiple_choice", tmp_path)
-    with pytest.raises(ReachedError) as error:
+    with pytest.raises(StoppedError) as error:
         run_in_process(*flags, "--sequence_length=16", "--steps=3", f"--output={tmp_path / 'run'}")
+    _, total_steps, tokens_per_step, *_ = error.value.args
     # 4 questions with up to 4 choices of 16 tokens.
-    assert error.value.args == (3, 4 * 4 * 16)
+    assert (total_steps, tokens_per_step) == (3, 4 * 4 * 16)
 
 
 def test_batch_size_that_was_lowered_must_fit_the_devices(tmp_path, monkeypatch, capsys):
@@ -231,18 +212,6 @@ def test_batches_are_random_unless_grouped(flags, by_length):
         np.testing.assert_equal(found.batch(step), expected.batch(step))
 
 
-def test_annotated_text_keeps_the_share_that_is_held_out(flags, tmp_path, monkeypatch):
-    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra [spacy])")
-    nlp = spacy.blank("en")
-    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "York"}])
-    monkeypatch.setattr(spacy, "load", lambda name: nlp)
-    (tmp_path / "a.txt").write_text("\n\n".join(["She left York."] * 8))
-    flags(held_out=0.25, span_annotator="rules")
-    corpus = ks.Corpus(tmp_path / "a.txt", "blank_line", held_out=0.25)
-    with prepare._annotate_spans(corpus, str(tmp_path / "out")) as annotated:
-        assert len(list(annotated.documents("held_out"))) == 2
-
-
 def test_corpus_has_the_values_of_the_flags(flags, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"She left.\nHe \xff left.\nIt rained.\nThey left.\n")
     flags(train_data=tmp_path / "a.txt", document_boundary="line", held_out=0.25)
@@ -251,25 +220,6 @@ def test_corpus_has_the_values_of_the_flags(flags, tmp_path):
     assert corpus.num_documents == 4 and len(list(corpus.documents("held_out"))) == 1
     assert corpus.encoding_errors == "replace" and corpus.cross_documents is True
     assert evaluated is None
-
-
-def test_prepared_corpus_has_the_values_of_the_flags(tmp_path):
-    for i in range(8):
-        (tmp_path / f"{i}.txt").write_text("a " * 20)
-    vocabulary = tmp_path / "vocab"
-    vocabulary.write_text("\n".join(VOCABULARY))
-    output = tmp_path / "out"
-    # Each document has blocks of 14 and 6 tokens.
-    run_in_process(
-        "--task=prepare", f"--train_data={tmp_path}/*.txt", f"--output={output}", "--shards=2",
-        f"--vocabulary={vocabulary}", "--sequence_length=16", "--min_block_tokens=6",
-        "--held_out=0.25",
-    )  # fmt: skip
-    figures = files.read_json(output / "metrics.json")
-    assert (figures["blocks"], figures["held_out_blocks"], figures["tokens"]) == (12, 4, 120)
-    corpus = ks.PreparedCorpus(str(output))
-    assert (corpus.sequence_length, corpus.min_tokens) == (16, 6)
-    assert len(list(output.glob("train-*"))) == 2
 
 
 def test_new_model_has_the_values_of_the_flags(flags):

@@ -34,13 +34,6 @@ def test_error_about_a_flag_of_other_programs_says_what_to_use(typed, advice, ca
     assert f"no flag {typed.split('=')[0]}. " in error and advice in error
 
 
-def test_suggested_names_are_those_of_help(capsys):
-    for name, suggested in [("mask_rat", "mask_rate"), ("eval_step", "eval_steps")]:
-        with flagsaver.flagsaver(), pytest.raises(SystemExit):
-            parse_flags(["train.py", f"--{name}=1"])
-        assert re.search(rf"Did you mean: .*\b{suggested}\b", capsys.readouterr().err)
-
-
 def test_advice_names_flags_that_exist():
     for other, advice in ADVICE.items():
         assert other not in FLAGS and (advice[:2] != "--" or advice[2:] in FLAGS), other
@@ -116,17 +109,3 @@ def test_help_without_a_task_and_with_a_wrong_one(capsys):
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
         parse_flags(["train.py", "--task", "guess", "--help"])
     assert end.value.code == 2 and "Received: --task=guess" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("flag, value", [("--predictions", "-h"), ("-predictions", "--help")])
-def test_help_as_a_flag_value(flag, value, capsys):
-    with flagsaver.flagsaver():
-        parse_flags(["train.py", flag, value, "--resume"])
-        assert FLAGS.predictions == value and FLAGS.resume
-    assert not capsys.readouterr().out
-
-
-def test_help_after_values_and_switches(get_help):
-    text = get_help("--help")
-    for flags in [["--predictions", "-h", "-h"], ["--predictions=a", "-h"], ["--resume", "-h"]]:
-        assert get_help(*flags) == text

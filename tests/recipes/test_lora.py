@@ -14,12 +14,10 @@ from keras_spanbert.tasks import model_class
 pytestmark = pytest.mark.usefixtures("untraced")
 
 
-@pytest.fixture
-def run_flags(request, tmp_path):
-    """The class of a task, its encoder to start from, and the flags of a run."""
-    backbone, flags = start(request.param, tmp_path)
-    flags += ["--lora_rank=2", "--learning_rate=1e-2"]
-    return model_class(request.param), backbone, flags
+def run_flags(task, folder):
+    """Returns the class of a task, its encoder to start from, and the flags of a run."""
+    backbone, flags = start(task, folder)
+    return model_class(task), backbone, [*flags, "--lora_rank=2", "--learning_rate=1e-2"]
 
 
 def changed_weights(backbone, model):
@@ -32,9 +30,9 @@ def changed_weights(backbone, model):
 
 
 @pytest.mark.once("torch")
-@pytest.mark.parametrize("run_flags", TASKS, indirect=True)
-def test_every_task_trains_only_query_value_and_head(run_flags, tmp_path):
-    cls, backbone, flags = run_flags
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_trains_only_query_value_and_head(task, tmp_path):
+    cls, backbone, flags = run_flags(task, tmp_path)
     out, _ = run_and_capture(f"--output={tmp_path / 'run'}", *flags, "--steps=3")
     assert " of them trained)" in out and "To train: 3 steps" in out
     trained = cls.from_preset(str(tmp_path / "run"))
@@ -45,10 +43,9 @@ def test_every_task_trains_only_query_value_and_head(run_flags, tmp_path):
 
 @pytest.mark.torch_first
 def test_question_answering_resumes_and_is_exported_without_lora(tmp_path, capsys, monkeypatch):
-    encoder, flags = start("question_answering", tmp_path)
-    flags += ["--lora_rank=2", "--learning_rate=1e-2", "--steps=6"]
+    cls, encoder, flags = run_flags("question_answering", tmp_path)
+    flags += ["--steps=6"]
     more = ["--eval_every=3", "--checkpoint_every=2"]
-    cls = ks.SpanBertQuestionAnswerer
     check_resumes(capsys, tmp_path / "run", cls, [*flags, *more], kept=[2, 4, 6], steps=[3, 6])
 
     # Without an evaluation, the model of the last step is exported.
@@ -66,9 +63,8 @@ def test_question_answering_resumes_and_is_exported_without_lora(tmp_path, capsy
 
 @pytest.mark.once("torch")
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-@pytest.mark.parametrize("run_flags", ["classification"], indirect=True)
-def test_quantized_presets_are_trained_as_float_models(run_flags, tmp_path, without_collections):
-    cls, _, flags = run_flags
+def test_quantized_presets_are_trained_as_float_models(tmp_path, without_collections):
+    cls, _, flags = run_flags("classification", tmp_path)
     run_in_process(f"--output={tmp_path / 'run'}", *flags, "--steps=1")
     model = cls.from_preset(str(tmp_path / "run"))
     model.quantize("int8")

@@ -70,9 +70,10 @@ MISTAKES = [
     (WORDS, "preset", ["--eval_data=dev.json"], ["dev.json", "must have a list of annotations"]),
     (WORDS, "preset", ["--predict_data=dev.json", "--predictions=b.jsonl"], ["a word per line"]),
     (WORDS, "preset", ["--predict_data=tagged/*", "--predictions=b.jsonl"], ["a.txt, line 1"]),
-    (QA, "encoder", ["--eval_data=dev.json", "--preset="], ["needs --preset"]),
     (QA, "encoder", ["--predict_data=dev.json", "--question=who"], [".txt", "dev.json"]),
     (QA, "encoder", ["--train_data=one.csv"], ["must end in .json (SQuAD) or .jsonl", "one.csv"]),
+    # The length is checked before the data.
+    (TEXTS, "encoder", ["--train_data=quiz.txt", "--sequence_length=99"], ["the preset's 24"]),
     (TEXTS, "encoder", ["--train_data=pointer.csv"], ["pointer.csv, a pointer of Git LFS"]),
     (QA, "encoder", ["--predict_data=story/text.txt"], ["--question", "story/text.txt"]),
     (QA, "encoder", ["--train_data=dev.json", "--question=who"], ["--predict_data"]),

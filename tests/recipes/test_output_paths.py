@@ -9,22 +9,21 @@ import pytest
 from absl.testing import flagsaver
 from train_script import check_fails, check_flags_only
 
-from keras_spanbert.recipes import output_paths
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.question_answering import n_best_path
 from keras_spanbert.recipes.run import parse_flags
+from keras_spanbert.recipes.run_folder import reserve_output_folder
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(folder):
     """A working directory with a preset, questions and answers."""
-    monkeypatch.chdir(tmp_path)
     for name in ["preset", "empty", "data/more"]:
-        (tmp_path / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True)
     names = ["preset/config.json", "data/dev.json", "data/more/a.json"]
     for name in [*names, "old.json", "other.nbest.json"]:
-        (tmp_path / name).write_text("{}")
-    return tmp_path
+        (folder / name).write_text("{}")
+    return folder
 
 
 ANSWERING = ["--task=question_answering", "--preset=preset", "--predict_data=data/dev.json"]
@@ -163,14 +162,13 @@ def test_n_best_and_predictions_have_different_names():
         assert n_best_path(path) != path
 
 
-def test_simultaneous_runs_use_different_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_simultaneous_runs_use_different_folders(folder):
     with flagsaver.flagsaver(task="pretrain", output=None), ThreadPoolExecutor(8) as pool:
         barrier = threading.Barrier(8)
 
         def start(_):
             barrier.wait()
-            return output_paths.reserve_output_folder()
+            return reserve_output_folder()
 
         found = list(pool.map(start, range(8)))
     names = ["pretrain", *(f"pretrain-{i}" for i in range(2, 9))]
@@ -178,8 +176,7 @@ def test_simultaneous_runs_use_different_folders(tmp_path, monkeypatch):
     assert sorted(os.listdir("saved_models")) == names
 
 
-def test_error_in_the_data_leaves_no_default_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.jsonl").write_text('{"text": ""}\n')
+def test_error_in_the_data_leaves_no_default_folder(folder, capsys):
+    (folder / "rows.jsonl").write_text('{"text": ""}\n')
     check_fails(capsys, ["--task=prepare", "--train_data=rows.jsonl"], "rows.jsonl")
-    assert not os.listdir(tmp_path / "saved_models")
+    assert not os.listdir("saved_models")

@@ -18,14 +18,27 @@ TINY = [
 ]  # fmt: skip
 
 
+PREPARE = [
+    "--task=prepare", "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2",
+    "--shards=2", "--min_block_tokens=6",
+]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def prepared(texts, tmp_path_factory):
     output = tmp_path_factory.mktemp("prepared") / "corpus"
-    run_in_process(
-        "--task=prepare", f"--train_data={texts}", f"--output={output}",
-        "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
-    )  # fmt: skip
+    run_in_process(*PREPARE, f"--train_data={texts}", f"--output={output}")
     return output
+
+
+def test_prepared_corpus_has_the_values_of_the_flags(prepared):
+    corpus, figures = PreparedCorpus(str(prepared)), files.read_json(prepared / "metrics.json")
+    assert (corpus.sequence_length, corpus.min_tokens) == (16, 6)
+    assert len(list(prepared.glob("train-*"))) == 2
+    blocks, held_out = corpus.num_blocks(), corpus.num_blocks("held_out")
+    assert (figures["blocks"], figures["held_out_blocks"]) == (blocks, held_out)
+    assert held_out / (blocks + held_out) == pytest.approx(0.2, abs=0.05)
+    assert figures["tokens"] == corpus.token_counts()[0].sum() > 10 * blocks
 
 
 @pytest.mark.usefixtures("untraced")
@@ -108,11 +121,8 @@ def with_spans(texts, tmp_path_factory):
     nlp.add_pipe("entity_ruler").add_patterns(patterns)
     nlp.to_disk(folder / "pipeline")
     output = folder / "[1] of *" / "corpus"
-    out, _ = run_and_capture(
-        "--task=prepare", f"--train_data={texts}", f"--output={output}",
-        "--sequence_length=16", "--vocabulary_size=200", "--held_out=0.2", "--shards=2",
-        f"--span_annotator={folder / 'pipeline'}",
-    )  # fmt: skip
+    annotator = f"--span_annotator={folder / 'pipeline'}"
+    out, _ = run_and_capture(*PREPARE, f"--train_data={texts}", f"--output={output}", annotator)
     assert "Keeping entity spans, for --masking_scheme=entity" in out and "noun" not in out
     assert os.listdir(output.parent) == ["corpus"]  # Temporary files are removed.
     return output

@@ -4,9 +4,8 @@ import os
 
 import pytest
 import tensorflow as tf
-from small_runs import SQUAD_SIZES, write_squad
-from tiny_answerer import VOCABULARY, build
-from train_script import run_in_process, save_encoder
+from small_runs import start, write_squad
+from train_script import run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -15,11 +14,6 @@ from keras_spanbert.data import squad
 pytestmark = pytest.mark.usefixtures("untraced")
 
 TASK = "--task=question_answering"
-
-
-@pytest.fixture(scope="module")
-def preset(tmp_path_factory):
-    return save_encoder(tmp_path_factory.mktemp("preset") / "preset", build().backbone, VOCABULARY)
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +77,11 @@ def test_export_without_training(trained, folder, capsys):
     assert [answer.decode() for answer in found] == [predictions[name] for name in examples.ids]
 
 
-def test_unanswerable_questions_set_the_threshold(preset, folder):
+def test_unanswerable_questions_set_the_threshold(folder):
+    _, flags = start("question_answering", folder)
     write_squad(folder / "a.json", 60, seed=3, unanswerable=30)
-    flags = ["--train_data=a.json", "--eval_data=a.json", "--output=run", "--steps=4"]
-    run_in_process(TASK, f"--preset={preset}", *flags, *SQUAD_SIZES)
+    flags += ["--train_data=a.json", "--eval_data=a.json", "--output=run", "--steps=4"]
+    run_in_process(*flags, "--batch_size=16")
     scores = files.read_json("run/metrics.json")
     assert scores["NoAns_total"] == 30 and scores["HasAns_total"] == 30
     assert scores["f1"] == pytest.approx(scores["best_f1"]) and scores["f1"] >= 50.0

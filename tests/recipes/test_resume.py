@@ -56,13 +56,9 @@ def newest(output):
 
 
 @pytest.mark.every_backend
-def test_run_killed_before_writing_its_flags_starts_again(finished):
+def test_run_without_flags_starts_again_and_a_finished_one_does_not(finished, capsys):
     assert newest(finished) == 14
     assert files.read_json(finished / "metrics.json")["steps"] == 14
-
-
-@pytest.mark.every_backend
-def test_finished_run_is_not_trained_again(finished, capsys):
     history = (finished / "history.csv").read_text()
     run_in_process(f"--output={finished}", "--resume")
     out = capsys.readouterr().out

@@ -8,7 +8,7 @@ import small_runs
 import tiny_classifier
 import tiny_resolver
 from tiny_tasks import TASKS
-from train_script import check_fails, run_in_process
+from train_script import StoppedError, check_fails, run_in_process, stop
 
 from keras_spanbert.recipes import checks
 from keras_spanbert.recipes.recipe import NAMES
@@ -110,10 +110,6 @@ def flags_of(texts, tmp_path_factory):
         yield flags_of
 
 
-class AcceptedError(Exception):
-    """Ends a run whose flags are accepted."""
-
-
 def test_each_task_has_runs():
     assert set(RUNS) == set(NAMES)
 
@@ -123,13 +119,8 @@ def test_each_task_has_runs():
 )
 def test_flags_that_have_an_effect_are_accepted(flags_of, monkeypatch, tmp_path, task, kind, given):
     refuse_unread = checks.refuse_unread
-
-    def accept(*later):
-        refuse_unread(*later)
-        raise AcceptedError
-
-    monkeypatch.setattr(checks, "refuse_unread", accept)
-    with pytest.raises(AcceptedError):
+    monkeypatch.setattr(checks, "refuse_unread", lambda *later: stop(refuse_unread(*later)))
+    with pytest.raises(StoppedError):
         run_in_process(*flags_of(task, kind), *given, f"--output={tmp_path / 'out'}")
 
 

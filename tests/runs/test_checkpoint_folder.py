@@ -1,6 +1,8 @@
 """Checkpoints of a run without the run."""
 
+import errno
 import os
+import pathlib
 
 import keras
 import numpy as np
@@ -52,6 +54,20 @@ def test_checkpoint_of_another_version_is_refused(tmp_path):
     path = checkpoints.write(7, {"weights": np.ones(3)}, '{"version": 3}')
     with pytest.raises(ValueError, match=f"must have version 2.* Received: {path}, with version 3"):
         checkpoints.read_newest()
+
+
+def test_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
+    def fail(path, **arrays):
+        pathlib.Path(path).write_bytes(b"part")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = CheckpointFolder(str(tmp_path), keep=3)
+    folder.write(3, {"weights": np.ones(3)}, "{}")
+    monkeypatch.setattr(np, "savez", fail)
+    message = f"No space left on device; the last good checkpoint is {tmp_path}/step-3: .*/step-4"
+    with pytest.raises(OSError, match=message):
+        folder.write(4, {"weights": np.ones(3)}, "{}")
+    assert os.listdir(tmp_path) == ["step-3"]
 
 
 @pytest.mark.parametrize("names", [["x", "y"], ["x.a", "x.b", "y"], ["x.0", "x.1", "y"]])

@@ -1,12 +1,12 @@
 """The reports of a run."""
 
-import csv
 import json
 import re
 from types import SimpleNamespace
 
 from tiny_models import answerer, pretrainer
 
+from keras_spanbert.files import read_csv
 from keras_spanbert.runs import reports
 
 
@@ -22,11 +22,6 @@ def train(report, losses):
             report.on_train_batch_begin(i)
             report.on_train_batch_end(i, logs={})
         report.on_epoch_end(epoch, logs)
-
-
-def read_rows(folder):
-    with open(folder / "history.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_history_has_a_row_per_evaluation(tmp_path, capsys):
@@ -52,7 +47,7 @@ def test_history_has_a_row_per_evaluation(tmp_path, capsys):
     report.on_test_begin()
     report.on_epoch_end(1, {"val_mlm_cross_entropy": 1.0, **rest})
     assert report.model.stop_training
-    rows = read_rows(tmp_path)
+    rows = read_csv(tmp_path / "history.csv")
     assert [row["step"] for row in rows] == ["3", "5"]
     assert [row["val_mlm_cross_entropy"] for row in rows] == ["2.0", "1.0"]
     lines = capsys.readouterr().out.splitlines()
@@ -72,7 +67,7 @@ def test_progress_and_history_show_step_costs(tmp_path, capsys):
     train(report, [{"loss": 2.0}])
     line = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(r"step 3/4  loss 2\.000  lr 3\.0e-04  [\d,]+ tokens/s  0:00 left", line)
-    (row,) = read_rows(tmp_path)
+    (row,) = read_csv(tmp_path / "history.csv")
     assert row["tflops_per_second"] == "0.07543" and row["learning_rate"] == "0.0003"
 
 
@@ -90,7 +85,7 @@ def test_best_model_is_saved_and_known_after_resuming(tmp_path, capsys):
     train(report, 4 * [{"loss": 1.0, "exact": 0.5}])  # Fractions of training batches.
     assert saved == [3, 6, 9] and report.best == {"f1": 30.0, "exact": 9.0, "best_step": 9}
     assert "loss 1.000  F1 30.00  lr" in capsys.readouterr().out
-    assert [row["exact"] for row in read_rows(tmp_path)] == ["5.0", "9.0", "9.0", ""]
+    assert [row["exact"] for row in read_csv(tmp_path / "history.csv")] == ["5.0", "9.0", "9.0", ""]
     another = reports.TrainingReport(None, 12, 10, answerer())
     another.set_state(json.loads(json.dumps(report.get_state())))
     assert another.best == report.best and another.step == 12
