@@ -98,10 +98,8 @@ def _check_groups():
 
 
 def refuse_unread(*later: str) -> None:
-    """Refuses given flags that the run has not read and does not read `later`.
-
-    `later` has names of flags, or of groups. Those of the group Task have an effect in every run.
-    """
+    """Refuses given flags that the run has not read and that are not `later` flags or groups."""
+    # Flags of the group Task have an effect in every run.
     names = FLAGS.read.union(later, *({f.name for f in own_flags(x)} for x in ["Task", *later]))
     for flag in _given():
         if flag.name not in names:
@@ -190,10 +188,7 @@ def _realpath(path):
 
 
 def check_file(flag: str, *others: str) -> None:
-    """Raises `ValueError` if a flag does not name a new file that can be written.
-
-    `others` are paths of files that are written with it.
-    """
+    """Raises `ValueError` unless a flag names a new file, with new `others` that come with it."""
     path = FLAGS[flag].value
     folder = os.path.dirname(path) or os.curdir
     # The run chooses its own file names in there, some of them only while it runs.

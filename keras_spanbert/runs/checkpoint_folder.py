@@ -24,9 +24,8 @@ _ARRAYS, _STATE = "arrays.npz", "state.json"
 class CheckpointFolder:
     """The checkpoints of a run, each a folder `step-...` of arrays and a state.
 
-    A checkpoint is written under another name and renamed once it is complete. In a store, where
-    nothing can be renamed, it is complete once `SHA256SUMS` exists, which is written last. Stores
-    have no locks: two runs must not use one folder there.
+    A checkpoint is written under another name and renamed once it is complete. In a store, which
+    has no renaming and no locks, it is complete once `SHA256SUMS` exists, which is written last.
     """
 
     def __init__(self, folder: str, keep: int):
@@ -36,10 +35,7 @@ class CheckpointFolder:
         self._seen = ()
 
     def lock(self) -> Callable[[], None]:
-        """Creates and locks the folder, and removes partial checkpoints.
-
-        Returns a function that releases the lock. Raises `ValueError` if another run has locked it.
-        """
+        """Creates and locks the folder, removes partial checkpoints, and returns the unlocking."""
         if self._is_store:
             for step in set(_steps(stores.entries(self.folder))).difference(self.steps()):
                 _remove(self._path(step))
@@ -72,8 +68,7 @@ class CheckpointFolder:
     def read_newest(self, is_main: bool = True) -> tuple[str, dict, dict] | None:
         """Returns path, arrays and state of the newest complete checkpoint, or `None`.
 
-        The main process reads before the others, and sets damaged checkpoints aside. Raises
-        `ValueError` if all are damaged, or the newest has an unknown version.
+        The main process reads before the others, and sets damaged checkpoints aside.
         """
         steps = self.steps()
         for step in steps:

@@ -11,9 +11,8 @@ def step_flops(
 ) -> float:
     """Returns the floating-point operations of the matrix products in a training step.
 
-    This is the work that the model requires, forward and backward, with pretraining heads at
-    `num_predictions` masked positions per sequence. Extra work of an implementation, such as
-    rematerialization, is not counted.
+    These are forward and backward, with pretraining heads at `num_predictions` masked positions per
+    sequence, without extra work of an implementation, such as rematerialization.
     """
     forward = getattr(model, "backbone", model).flops(sequence_length)
     if hasattr(model, "head_flops"):
@@ -122,9 +121,8 @@ class StepCost:
         """Returns the figures of `steps` steps since a moment returned by `now`.
 
         Returns:
-            Dict of `step_ms`, `waiting_ms` (the part of it spent on waiting for
-            input), `tflops_per_second` (the model's FLOPs in these steps, divided
-            by their time, in 10^12 per second) and `peak_gb`.
+            Dict of `step_ms`, `waiting_ms` (the part of it spent on waiting for input),
+            `tflops_per_second` (the model's FLOPs, in 10^12 per second) and `peak_gb`.
         """
         seconds, waited = (a - b for a, b in zip(self.now(), since))
         figures = {"step_ms": 1e3 * seconds / steps}

@@ -12,11 +12,10 @@ from keras_spanbert.distribution import Distribution
 class Interruption(keras.callbacks.Callback):
     """Stops training on Ctrl-C or SIGTERM between two steps, on all processes after the same step.
 
-    A signal takes effect at the end of the step or, after the last step of an epoch, at the end of
-    its evaluation and of the other callbacks. A second signal ends the process at once. The
-    callback raises `KeyboardInterrupt` inside `fit` and catches it as a context manager, in the
-    main thread. Afterwards both signals are ignored until the caller has saved the model and sets
-    their handlers. This callback must be the last one.
+    A signal after the last step of an epoch waits for its evaluation and the other callbacks, which
+    come first. A second signal ends the process at once. The callback raises `KeyboardInterrupt`
+    inside `fit` and catches it as a context manager. It then ignores both signals, until the caller
+    has saved the model and sets their handlers.
     """
 
     # Within a step the weights are unusable, because JAX has released their memory.

@@ -25,11 +25,9 @@ _PACKAGES = [
 class TrainingReport(keras.callbacks.Callback):
     """Shows progress, and writes a row of the CSV file `path` for each evaluation.
 
-    It replaces Keras's progress bar: call `fit` with `verbose=0`. The `task` is the model, which
-    says what to show and which score selects the best model. `evaluate` returns the scores of the
-    model at the end of each epoch, and `save_best` is called if no earlier score is better.
-    `tensorboard` is a folder for scalars of each row. With `patience`, training stops when this
-    many evaluations in a row have not improved the score.
+    The `task` is the model, which says what to show and which score selects the best model.
+    `evaluate` returns the scores at the end of each epoch, and `save_best` is called if no earlier
+    score is better. After `patience` evaluations without a better score, training stops.
     """
 
     def __init__(
@@ -65,12 +63,11 @@ class TrainingReport(keras.callbacks.Callback):
         self._seconds = 0.0  # Seconds of a resumed run before this process.
 
     def get_state(self):
-        """Returns the state that a resumed run needs: see `TrainingCheckpoint`."""
+        """Returns the state for `set_state` in a resumed run: see `TrainingCheckpoint`."""
         seconds = self.seconds()
         return {"step": self.step, "rows": self.rows, "seconds": seconds, "best": self.best}
 
     def set_state(self, state: dict):
-        """Continues from the state of an earlier report."""
         self.step, self.rows, self._seconds = state["step"], state["rows"], state["seconds"]
         self.best = state["best"]
 

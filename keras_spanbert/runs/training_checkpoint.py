@@ -22,46 +22,41 @@ _CUT = 2
 class TrainingCheckpoint(keras.callbacks.Callback):
     """Writes checkpoints from which a training run resumes exactly, and restores them.
 
-    A checkpoint is a folder `step-...`. It has the variables of the model (among them
-    the seeds of dropout), optimizer and metrics, the position in the data and the
-    state of other callbacks, with SHA-256 sums (`sha256sum -c SHA256SUMS`). It is
-    written in the background under another name and renamed when it is complete. A
-    damaged checkpoint is set aside with a warning, and the previous one is used.
+    A checkpoint is a folder `step-...`. It has the variables of the model (among them the seeds of
+    dropout), optimizer and metrics, the position in the data and the state of other callbacks, with
+    SHA-256 sums (`sha256sum -c SHA256SUMS`). It is written in the background under another name and
+    renamed when it is complete; at the end of an epoch, after the evaluation. A damaged checkpoint
+    is set aside with a warning, and the previous one is used.
 
-    After restoring, `fit` starts in the middle of an epoch if the run was stopped
-    there, and ends as an uninterrupted run would: with the same weights, and with
-    the same logs at the end of each epoch. (The `History` that it returns starts
-    anew.) At the end of an epoch the checkpoint is written after the evaluation.
+    After restoring, `fit` starts in the middle of an epoch if the run was stopped there. It ends
+    with the same weights, and the same logs at the end of each epoch, as an uninterrupted run.
+    (The `History` that it returns starts anew.)
 
-    The callback also stops a run whose loss is not finite, before it writes weights
-    that are not finite. If several processes train together, each needs this callback, and the
-    first one writes. Their number may change when the run is resumed. If JAX splits
-    the model over processes, the first one gathers and writes the whole model.
+    The callback also stops a run whose loss is not finite, before it writes weights that are not
+    finite. If several processes train together, each needs this callback, and the first one writes
+    the whole model. Their number may change when the run is resumed.
 
     Args:
-        folder: string. The folder of the checkpoints. It is locked against other
-            runs while this object lives, unless it is in a store (`s3://...`),
-            which has no locks.
+        folder: string. The folder of the checkpoints. It is locked against other runs while this
+            object lives, unless it is in a store (`s3://...`), which has no locks.
         every: int. Number of steps between checkpoints.
         keep: int. Number of newest checkpoints to keep. Defaults to `3`.
-        data: `TrainingStream` or `Batches`. The source of the dataset of
-            `fit`. It is set to the position of the checkpoint, so make the dataset
-            after this object. Defaults to `None`: no position is kept, and the
-            metrics of an epoch start anew.
-        parts: dict from names to objects whose state is saved too. They have the
-            methods `get_state()`, which returns a dict of JSON values, and
-            `set_state(state)`. Callbacks among them must come before this one in
-            `callbacks`. Defaults to `None`.
-        identity: dict of JSON values that must be equal when the run is resumed,
-            for example a hash of the vocabulary. Defaults to `None`.
+        data: `TrainingStream` or `Batches`. The source of the dataset of `fit`. It is set to the
+            position of the checkpoint, so make the dataset after this object. Defaults to `None`:
+            no position is kept, and the metrics of an epoch start anew.
+        parts: dict from names to objects whose state is saved too, with the methods `get_state()`,
+            which returns a dict of JSON values, and `set_state(state)`. Callbacks among them must
+            come before this one in `callbacks`. Defaults to `None`.
+        identity: dict of JSON values that must be equal when the run is resumed, for example a hash
+            of the vocabulary. Defaults to `None`.
 
     Attributes:
         step: int. The number of steps done so far.
         newest: string. Path of the newest complete checkpoint, or `None`.
 
     Raises:
-        ValueError: if another process uses `folder`, all its checkpoints are
-            damaged, or they belong to another model or have another `identity`.
+        ValueError: if another process uses `folder`, all its checkpoints are damaged, or they
+            belong to another model or have another `identity`.
         OSError: in `fit`, if a checkpoint cannot be written.
         FloatingPointError: in `fit`, if the loss is not finite.
 
