@@ -295,7 +295,7 @@ def new_preprocessor(tokenizer, model):
 
 
 def _recorded(corpus, path):
-    """Returns the contents of `corpus.json`, new ones at the start. Checks that the text is the same."""
+    """Returns the contents of `corpus.json` of a resumed run, or new ones. Refuses changed text."""
     here = corpus.checksums
     found = files.read_json(path) if os.path.exists(path) else {"checksums": here}
     there = found.get("checksums", {})

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 
 import keras
 
@@ -28,14 +27,12 @@ class Interruption(keras.callbacks.Callback):
 
     def __enter__(self):
         self._held = True  # Until the weights of a checkpoint are in the model.
-        self._unraisablehook, sys.unraisablehook = sys.unraisablehook, self._tell_unraisable
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, self._receive)
         return self
 
     def __exit__(self, error_type, error, traceback):
         self._held = True  # From here a signal is only recorded.
-        sys.unraisablehook = self._unraisablehook
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, signal.SIG_IGN)
         is_interrupted = self.signal is not None and error_type is KeyboardInterrupt
@@ -55,14 +52,9 @@ class Interruption(keras.callbacks.Callback):
         if not self._held and self._distribution.num_processes == 1:
             raise KeyboardInterrupt
 
-    def _tell_unraisable(self, swallowed):
-        # Python swallowed the exception, raised in a `__del__` or in a callback of the garbage
-        # collector (JAX adds one). It is raised again at the end of the next step.
-        if self.signal is None or swallowed.exc_type is not KeyboardInterrupt:
-            self._unraisablehook(swallowed)
-
     def _release(self):
         self._held = False
+        # Also if Python swallowed the exception, raised in a `__del__`.
         if self._distribution.any_process(self.signal is not None):
             self.signal = self.signal or signal.SIGTERM
             raise KeyboardInterrupt

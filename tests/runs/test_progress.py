@@ -65,16 +65,6 @@ def of_steps(drawn):
     return [piece for piece in drawn if re.match(r"\d/\d ", piece) and "evaluating" not in piece]
 
 
-def check_progress(drawn, lines, columns, steps):
-    # The last column stays empty, since text that reaches it continues on the next line.
-    figures = [piece for piece in drawn if re.match(r"\d/\d |step |  \S.*left", piece)]
-    assert len(figures) > steps and all(len(piece) < columns for piece in figures)
-    assert len(of_steps(drawn)) == steps
-    # Progress leaves nothing at the end of permanent lines.
-    assert not [line for line in lines if re.match(r"\d/\d", line) or "evaluating" in line]
-    assert [line for line in lines if line.endswith("the first step")]
-
-
 def test_progress_of_scores_and_stopped_run_leaves_nothing(in_terminal):
     def fit(terminal):
         task = answerer()
@@ -89,7 +79,13 @@ def test_progress_of_scores_and_stopped_run_leaves_nothing(in_terminal):
         print("The end", flush=True)
 
     drawn, lines = in_terminal(60, fit)
-    check_progress(drawn, lines, 60, steps=5)
+    # The last column stays empty, since text that reaches it continues on the next line.
+    figures = [piece for piece in drawn if re.match(r"\d/\d |step |  \S.*left", piece)]
+    assert len(figures) > 5 and all(len(piece) < 60 for piece in figures)
+    assert len(of_steps(drawn)) == 5
+    # Progress leaves nothing at the end of permanent lines.
+    assert not [line for line in lines if re.match(r"\d/\d", line) or "evaluating" in line]
+    assert [line for line in lines if line.endswith("the first step")]
     last = of_steps(drawn)[3]
     assert "loss" in last and "tokens/s" in last and "MSE" in last and "MAE" not in last
     assert [piece for piece in drawn if re.match(r"4/4 \[=+\]  evaluating", piece)]
