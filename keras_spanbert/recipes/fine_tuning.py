@@ -4,18 +4,12 @@ import shlex
 
 import keras_spanbert as ks
 from keras_spanbert import files
-from keras_spanbert.recipes import checks
+from keras_spanbert.recipes import checks, terminal
 from keras_spanbert.recipes.checks import INPUTS, check_length, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags, values
 from keras_spanbert.recipes.recipe import Recipe, find_recipe
 from keras_spanbert.recipes.run_folder import Run, preset_warnings, writes_reports
-from keras_spanbert.recipes.terminal import (
-    command,
-    exit_on_user_error,
-    exit_process,
-    log,
-    stop_on_signals,
-)
+from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 from keras_spanbert.tasks import model_class
 from keras_spanbert.wording import format_count
 
@@ -46,7 +40,7 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
             # One process predicts on one device, so that the last batch may be smaller.
             distribution.close()
             if not run.is_main:
-                exit_process(0)
+                terminal.exit_process(0)
         data = {name: FLAGS[name].value and find_files(FLAGS[name].value) for name in INPUTS}
         # Read before the model is built, so that mistakes in the data are reported first.
         train = data["train_data"] and recipe.read(data["train_data"], "train_data", None)
@@ -119,7 +113,7 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
     if writes_reports():
         log(f"Wrote {'the preset and ' if train else ''}{run.report_names()} to {run.output}")
         if train and not (FLAGS.predictions or FLAGS.export):
-            again = f"{command()} --task={FLAGS.task} --preset={shlex.quote(run.output)}"
+            again = f"{terminal.command()} --task={FLAGS.task} --preset={shlex.quote(run.output)}"
             log(f"Next: {again} --predict_data=FILE --predictions=FILE, or --export=FOLDER")
     elif not (FLAGS.predictions or FLAGS.html or FLAGS.export):
         log("Wrote no file. --predictions=FILE writes the predictions to a file")

@@ -16,16 +16,11 @@ import tensorflow as tf
 
 from keras_spanbert import files, stores
 from keras_spanbert.optional import missing
+from keras_spanbert.recipes import terminal
 from keras_spanbert.recipes.checks import check_steps, refuse
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.run_folder import Run, identity, recorded_run
-from keras_spanbert.recipes.terminal import (
-    exit_on_user_error,
-    exit_process,
-    exit_with_error,
-    log,
-    stop_on_signals,
-)
+from keras_spanbert.recipes.terminal import exit_on_user_error, log, stop_on_signals
 from keras_spanbert.runs import cost
 from keras_spanbert.runs.callbacks import Callbacks
 from keras_spanbert.runs.interruption import Interruption
@@ -175,7 +170,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
         model = local
     distribution.close()
     if not run.is_main:
-        exit_process(128 + interruption.signal if interruption.signal else 0)
+        terminal.exit_process(128 + interruption.signal if interruption.signal else 0)
     metrics = {
         "steps": report.step,
         "seconds": round(report.seconds(), 1),
@@ -291,4 +286,4 @@ def exit_on_training_error(distribution, checkpoint, report) -> Iterator[Interru
 def _exit(error, checkpoint):
     if checkpoint.newest and checkpoint.newest not in str(error):
         error = f"{error}; the last good checkpoint is {checkpoint.newest}"
-    exit_with_error(error)
+    terminal.exit_with_error(error)

@@ -18,27 +18,10 @@ from absl import app, flags
 
 from keras_spanbert import __version__, tensorflow_log
 from keras_spanbert.optional import require
-from keras_spanbert.recipes import checks, fine_tuning, shared_flags
+from keras_spanbert.recipes import checks, fine_tuning, run_folder, shared_flags, terminal
 from keras_spanbert.recipes import flags as recipe_flags
 from keras_spanbert.recipes.flags import FLAGS, set_flags
 from keras_spanbert.recipes.recipe import NAMES, Recipe, find_recipe, groups
-from keras_spanbert.recipes.run_folder import (
-    Run,
-    clean_up_folders,
-    recorded_run,
-    reserve_output_folder,
-    restore_flags,
-)
-from keras_spanbert.recipes.terminal import (
-    PROGRAM,
-    SIGNALS,
-    configure_logging,
-    exit_on_error,
-    exit_on_user_error,
-    exit_with_error,
-    log,
-    stop_on_signals,
-)
 
 _HELP = """Trains SpanBERT: {program} --task=TASK --name=value ...
 
@@ -77,22 +60,22 @@ def main() -> None:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the flags and returns the remaining arguments."""
-    PROGRAM.name = os.path.basename(argv[0])
+    terminal.PROGRAM.name = os.path.basename(argv[0])
     define_flags()
     if "--version" in argv[1:]:
         print(f"keras_spanbert {__version__}")
         sys.exit(0)
     if asked := next((_HELPS[argument] for argument in argv[1:] if argument in _HELPS), None):
-        with exit_on_user_error():
+        with terminal.exit_on_user_error():
             text = _help_text(asked, argv[1:])
-        log(text)
+        terminal.log(text)
         sys.exit(0)
     try:
         return FLAGS([argv[0], *map(_find_flagfile, argv[1:])])
     except flags.Error as error:
         name = getattr(error, "flagname", "")  # An unknown flag has one.
         advice = recipe_flags.ADVICE.get(name.lstrip("-"))
-        exit_with_error(f"There is no flag --{name}. Use {advice}" if advice else error)
+        terminal.exit_with_error(f"There is no flag --{name}. Use {advice}" if advice else error)
 
 
 def _help_text(kind, arguments):
@@ -102,7 +85,9 @@ def _help_text(kind, arguments):
     if task not in NAMES:
         raise ValueError(f"`--task` must be one of {', '.join(NAMES)}. Received: --task={task}")
     tasks = textwrap.fill(f"Tasks: {', '.join(NAMES)}.", 88)
-    head = _HELP.format(program=PROGRAM.name, tasks=tasks, kind=_KINDS[kind].format(task=task))
+    head = _HELP.format(
+        program=terminal.PROGRAM.name, tasks=tasks, kind=_KINDS[kind].format(task=task)
+    )
     # Fine-tuning needs a preset, and other recipes do not predict.
     fine_tunes = find_recipe(task).run is None
     unused = shared_flags.NEW_MODEL_FLAGS if fine_tunes else ["predict_data", "predictions"]
@@ -122,33 +107,33 @@ def _find_flagfile(argument):
 
 def run_recipe(argv: list[str]) -> None:
     """Checks the flags and runs the recipe of --task."""
-    configure_logging()
-    with exit_on_user_error():
+    terminal.configure_logging()
+    with terminal.exit_on_user_error():
         chosen = check_flags(argv)
     given = recipe_flags.given()  # Recorded before values are changed.
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in terminal.SIGNALS}
     try:
-        stop_on_signals("before training. Nothing was saved")
+        terminal.stop_on_signals("before training. Nothing was saved")
         distribution = _set_up()
-        if FLAGS.resume and not recorded_run():
-            log(f"No run in {FLAGS.output} yet, starting a new one")
+        if FLAGS.resume and not run_folder.recorded_run():
+            terminal.log(f"No run in {FLAGS.output} yet, starting a new one")
         try:
-            with exit_on_user_error():
-                folder = reserve_output_folder()
-                run = Run(distribution, folder, given, FLAGS.resume)
+            with terminal.exit_on_user_error():
+                folder = run_folder.reserve_output_folder()
+                run = run_folder.Run(distribution, folder, given, FLAGS.resume)
             if chosen.run:
                 chosen.run(run)
             else:
                 fine_tuning.fine_tune(run, chosen)
             if run.is_main:
-                with exit_on_user_error():
+                with terminal.exit_on_user_error():
                     run.publish()
         except BaseException as error:
             if distribution.num_processes > 1:
-                exit_on_error(error)
+                terminal.exit_on_error(error)
             raise
     finally:
-        clean_up_folders()
+        run_folder.clean_up_folders()
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
@@ -159,7 +144,7 @@ def check_flags(argv: list[str]) -> Recipe:
         raise ValueError(
             f"Flags must start with --, and globs must be in quotes. Received: {argv[1]}"
         )
-    restore_flags()
+    run_folder.restore_flags()
     chosen = find_recipe(FLAGS.task)
     unset = {n: v for n, v in chosen.defaults.items() if FLAGS[n].value is None}
     set_flags(**unset)
@@ -170,14 +155,14 @@ def check_flags(argv: list[str]) -> Recipe:
 
 def _set_up():
     backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
-    log(f"Loading {' and '.join(dict.fromkeys([_LIBRARIES[backend], 'TensorFlow']))} ...")
-    with exit_on_user_error(ImportError), tensorflow_log.suppress_startup_log():
+    terminal.log(f"Loading {' and '.join(dict.fromkeys([_LIBRARIES[backend], 'TensorFlow']))} ...")
+    with terminal.exit_on_user_error(ImportError), tensorflow_log.suppress_startup_log():
         import keras
 
         import keras_spanbert as ks
 
-        require("tensorflow", PROGRAM.name)
-    with exit_on_user_error():
+        require("tensorflow", terminal.PROGRAM.name)
+    with terminal.exit_on_user_error():
         distribution = ks.distribute(FLAGS.distribution)
         if FLAGS.train_data or FLAGS.task == "pretrain":
             distribution.check_batch_size(FLAGS.batch_size)

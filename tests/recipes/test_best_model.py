@@ -23,17 +23,6 @@ ENDINGS = {
 }
 
 
-def flags_of_a_run(task, folder):
-    """Returns the flags of two steps, each with an evaluation, and of predictions."""
-    _, flags = start(task, folder)
-    (data,) = [flag for flag in flags if flag.startswith("--eval_data=")]
-    return [
-        *flags, data.replace("eval", "predict"), "--learning_rate=1e-2", "--steps=2",
-        "--eval_every=1", f"--output={folder / 'run'}",
-        f"--predictions={folder / f'out.{ENDINGS[task]}'}",
-    ]  # fmt: skip
-
-
 def test_patience_stops_a_run_for_good(tmp_path, monkeypatch, capsys):
     recipe = find_recipe("classification")
     evaluate, steps = recipe.evaluate, []
@@ -58,45 +47,49 @@ def test_patience_stops_a_run_for_good(tmp_path, monkeypatch, capsys):
         assert (metrics["steps"], metrics["best_step"], metrics["score"]) == (4, 3, 60.0)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("task", TASKS)
-def test_files_of_a_run_agree(task, tmp_path):
-    out, _ = run_and_capture(*flags_of_a_run(task, tmp_path))
-    assert f"the head of {model_class(task).__name__}, which starts from random weights" in out
-    assert "To train: 2 steps, each with 4 of " in out
-    assert "loss.png to" in out.splitlines()[-1] and f"{tmp_path / 'out'}." in out
-    names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"metrics.json", "history.csv", "run.json", "loss.png", "task.json"} <= names
-    final = files.read_json(tmp_path / "run" / "metrics.json")
-    best, rows = final["best_score"], files.read_csv(tmp_path / "run" / "history.csv")
-    assert [row["step"] for row in rows] == ["1", "2"]
-    assert max(float(row[best]) for row in rows) == pytest.approx(final[best])
-    last_best = [row["step"] for row in rows if float(row[best]) == final[best]][-1]
-    assert str(final["best_step"]) == last_best
-    assert f" {final[best]:.2f}" in out
-    assert files.read_json(tmp_path / "run" / "run.json")["flags"]["batch_size"] == 4
-    assert (tmp_path / f"out.{ENDINGS[task]}").stat().st_size > 0
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_predictions_and_export_use_the_best_model(task, tmp_path, monkeypatch):
+def test_files_predictions_and_export_are_of_the_best_model(task, tmp_path, monkeypatch):
     recipe, cls, used = find_recipe(task), model_class(task), []
-    evaluate, scores = recipe.evaluate, [90.0, 10.0]
+    evaluate, predict, scores = recipe.evaluate, recipe.predict, [90.0, 10.0]
 
     def falling(model, examples):
         found = evaluate(model, examples)
         return {**found, model.best_score: scores.pop(0)}
 
+    def record(model, examples):
+        used.append(model)
+        predict(model, examples)
+
     monkeypatch.setattr(recipe, "evaluate", falling)
-    monkeypatch.setattr(recipe, "predict", lambda model, _: used.append(model))
+    monkeypatch.setattr(recipe, "predict", record)
     monkeypatch.setattr(
         "keras_spanbert.recipes.fit.export_saved_model", lambda model, *_, **__: used.append(model)
     )
-    run_in_process(*flags_of_a_run(task, tmp_path), f"--export={tmp_path / 'served'}")
-    assert scores == [] and len(used) == 2
-    best = cls.from_preset(str(tmp_path / "run"))
+    run, predictions = tmp_path / "run", tmp_path / f"out.{ENDINGS[task]}"
+    _, flags = start(task, tmp_path)
+    (data,) = [flag for flag in flags if flag.startswith("--eval_data=")]
+    flags += [data.replace("eval", "predict"), f"--predictions={predictions}", f"--output={run}"]
+    flags += [
+        "--learning_rate=1e-2",
+        "--steps=2",
+        "--eval_every=1",
+        f"--export={tmp_path / 'served'}",
+    ]
+    out, _ = run_and_capture(*flags)
+    assert scores == [] and len(used) == 2 and predictions.stat().st_size > 0
+    best = cls.from_preset(str(run))
     for model in used:
         assert_close(model.weights, best.weights, 1e-6)
+    assert f"the head of {cls.__name__}, which starts from random weights" in out
+    assert "To train: 2 steps, each with 4 of " in out and f"{predictions}" in out
+    assert " 90.00" in out and out.splitlines()[-1].endswith(f"loss.png to {run}")
+    names = {path.name for path in run.iterdir()}
+    assert {"metrics.json", "history.csv", "run.json", "loss.png", "task.json"} <= names
+    final, rows = files.read_json(run / "metrics.json"), files.read_csv(run / "history.csv")
+    score = final["best_score"]
+    assert (score, final["best_step"], final[score]) == (best.best_score, 1, 90.0)
+    assert [(row["step"], row[score]) for row in rows] == [("1", "90.0"), ("2", "10.0")]
+    assert files.read_json(run / "run.json")["flags"]["batch_size"] == 4
 
 
 @pytest.mark.usefixtures("one_layer")

@@ -27,50 +27,39 @@ SIZES = ["--sequence_length=16", "--min_block_tokens=4"]
 SMALL = ["--steps=1", "--batch_size=2", "--eval_steps=1", *SIZES]
 TEXTS, PREPARED = "--train_data=texts/*.txt", "--train_data=prepared"
 CELLS = ["--text_column=text", "--label_column=label", "--id_column=text"]
-# Runs by task, with flags that have an effect: "train" starts with an encoder, "score", "predict"
+# Runs with flags that have an effect: "train" starts with an encoder, "score", "predict"
 # and "export" with the preset of the task.
-RUNS = {
-    "pretrain": [
-        ("new", [TEXTS, *SMALL, "--vocabulary_size=200", "--held_out=0.2", "--size=mini"]),
-        ("new", ["--train_data=lines.jsonl", *SMALL, "--vocabulary=vocab", "--cross_documents"]),
-        ("new", [TEXTS, "--eval_data=texts/0*.txt", *SMALL, "--document_boundary=line"]),
-        ("new", [PREPARED, *SMALL, "--damaged_shards=skip", "--dropout=0.2"]),
-        ("train", [PREPARED, *SMALL, "--eval_data=texts/*.txt", "--mask_rate=0.2"]),
-    ],
-    "prepare": [
-        ("new", [TEXTS, "--vocabulary_size=200", "--lowercase", "--held_out=0", "--shards=1"]),
-        ("train", ["--train_data=lines.jsonl", *SIZES, "--encoding_errors=replace"]),
-    ],
-    "question_answering": [
-        ("train", ["--strict_answers"]), ("score", ["--max_answer_length=5", "--batch_size=2"]),
-        ("predict", ["--predictions=a.json"]), ("export", ["--max_answer_length=5"]),
-    ],
-    "classification": [
-        ("train", [*CELLS, "--seed=1", "--eval_every=1"]),
-        ("train", ["--multi_label", "--label_separator=|", "--group_by_length"]),
-        ("score", ["--selection_metric=macro_f1"]), ("predict", ["--predictions=a.csv", *CELLS]),
-        ("export", []),
-    ],
-    "relation_extraction": [
-        ("train", ["--feature_mode=text", "--negative_label=no_relation"]), ("score", []),
-        ("predict", ["--predictions=a.txt"]), ("export", []),
-    ],
-    "multiple_choice": [
-        ("train", ["--question_column=question"]), ("score", []),
-        ("predict", ["--predictions=a.csv"]), ("export", []),
-    ],
-    "token_classification": [
-        ("train", ["--words_column=words"]), ("score", ["--batch_size=2"]),
-        ("predict", ["--predictions=a.conll"]), ("export", []),
-    ],
-    "coreference": [
-        ("train", ["--ffnn_size=8", "--batch_size=1"]), ("score", ["--max_spans_in_memory=100"]),
-        ("predict", ["--predictions=a.jsonlines"]),
-        ("predict", ["--predict_data=lines.txt", "--html=a.html", "--max_spans_in_memory=100",
-         "--document_genre=nw", "--encoding_errors=replace"]),
-        ("export", []),
-    ],
-}  # fmt: skip
+RUNS = [
+    ("pretrain", "new", [TEXTS, *SMALL, "--vocabulary_size=200", "--held_out=0.2", "--size=mini"]),
+    ("pretrain", "new",
+     ["--train_data=lines.jsonl", *SMALL, "--vocabulary=vocab", "--cross_documents"]),
+    ("pretrain", "new", [TEXTS, "--eval_data=texts/0*.txt", *SMALL, "--document_boundary=line"]),
+    ("pretrain", "new", [PREPARED, *SMALL, "--damaged_shards=skip", "--dropout=0.2"]),
+    ("pretrain", "train", [PREPARED, *SMALL, "--eval_data=texts/*.txt", "--mask_rate=0.2"]),
+    ("prepare", "new",
+     [TEXTS, "--vocabulary_size=200", "--lowercase", "--held_out=0", "--shards=1"]),
+    ("prepare", "train", ["--train_data=lines.jsonl", *SIZES, "--encoding_errors=replace"]),
+    ("question_answering", "train", ["--strict_answers"]),
+    ("question_answering", "score", ["--max_answer_length=5", "--batch_size=2"]),
+    ("question_answering", "predict", ["--predictions=a.json"]),
+    ("question_answering", "export", ["--max_answer_length=5"]),
+    ("classification", "train", [*CELLS, "--seed=1", "--eval_every=1"]),
+    ("classification", "train", ["--multi_label", "--label_separator=|", "--group_by_length"]),
+    ("classification", "score", ["--selection_metric=macro_f1"]),
+    ("classification", "predict", ["--predictions=a.csv", *CELLS]),
+    ("relation_extraction", "train", ["--feature_mode=text", "--negative_label=no_relation"]),
+    ("relation_extraction", "score", []),
+    ("multiple_choice", "train", ["--question_column=question"]),
+    ("multiple_choice", "predict", ["--predictions=a.csv"]),
+    ("token_classification", "train", ["--words_column=words"]),
+    ("token_classification", "score", ["--batch_size=2"]),
+    ("coreference", "train", ["--ffnn_size=8", "--batch_size=1"]),
+    ("coreference", "score", ["--max_spans_in_memory=100"]),
+    ("coreference", "predict",
+     ["--predict_data=lines.txt", "--html=a.html", "--max_spans_in_memory=100",
+      "--document_genre=nw", "--encoding_errors=replace"]),
+    ("coreference", "export", []),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +100,10 @@ def flags_of(texts, tmp_path_factory):
 
 
 def test_each_task_has_runs():
-    assert set(RUNS) == set(NAMES)
+    assert {task for task, *_ in RUNS} == set(NAMES)
 
 
-@pytest.mark.parametrize(
-    ("task", "kind", "given"), [(task, *run) for task, runs in RUNS.items() for run in runs]
-)
+@pytest.mark.parametrize(("task", "kind", "given"), RUNS)
 def test_flags_that_have_an_effect_are_accepted(flags_of, monkeypatch, tmp_path, task, kind, given):
     refuse_unread = checks.refuse_unread
     monkeypatch.setattr(checks, "refuse_unread", lambda *later: stop(refuse_unread(*later)))
