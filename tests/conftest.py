@@ -37,7 +37,7 @@ ONCE = (
 ON_TORCH = (
     "formats", "models/test_registration.py", "models/test_source.py",
     "recipes/test_best_model.py", "recipes/test_classification.py", "recipes/test_configs.py",
-    "recipes/test_coreference.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
+    "recipes/test_coreference.py", "recipes/test_prepare.py",
     "recipes/test_relation_extraction.py", "recipes/test_stores.py",
     "recipes/test_token_classification.py", "runs/test_progress.py",
     "runs/test_training_checkpoint.py", "tasks/*/test_model.py",
@@ -57,8 +57,7 @@ TORCH_FIRST = (
 # Files of tests that take more than a few seconds. Single tests have `@pytest.mark.long`.
 LONG = (
     "distribution/test_distribution.py", "distribution/test_several_devices.py", "gpu",
-    "layers/test_on_tpu.py", "recipes/test_classification.py",
-    "recipes/test_configs.py", "recipes/test_multiple_choice.py", "recipes/test_prepare.py",
+    "layers/test_on_tpu.py", "recipes/test_configs.py", "recipes/test_prepare.py",
     "recipes/test_question_answering.py", "recipes/test_relation_extraction.py",
     "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",
     "runs/test_training_checkpoint.py",

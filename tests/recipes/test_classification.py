@@ -3,38 +3,34 @@
 import json
 
 import pytest
-from tiny_classifier import VOCABULARY, build, build_multi_label, multi_label_rows, rows
+from tiny_classifier import build_multi_label, multi_label_rows
 from tiny_tasks import with_large_weights
-from train_script import run_in_process, save_encoder
+from train_script import run_in_process
 
 import keras_spanbert as ks
 from keras_spanbert import files
+from keras_spanbert.recipes import classification
 
 TASK = "--task=classification"
 
 
-def write_sst(path, count, seed, has_labels=True):
-    header = "sentence\tlabel\n" if has_labels else "index\tsentence\n"
-    columns = enumerate(zip(*rows(count, seed)))
-    lines = [f"{t}\t{int(y == 'good')}\n" if has_labels else f"{i}\t{t}\n" for i, (t, y) in columns]
-    path.write_text("".join([header, *lines]))
-
-
-def test_benchmark_layout_scores_and_submission(folder):
-    save_encoder(folder / "preset", build().backbone, VOCABULARY)
-    write_sst(folder / "train.tsv", 64, seed=1)
-    write_sst(folder / "dev.tsv", 16, seed=2)
-    write_sst(folder / "test.tsv", 5, seed=3, has_labels=False)
-    run_in_process(
-        TASK, "--dataset=sst-2", "--preset=preset", "--output=run", "--train_data=train.tsv",
-        "--eval_data=dev.tsv", "--predict_data=test.tsv", "--predictions=SST-2.tsv", "--steps=4",
-        "--batch_size=16", "--sequence_length=16",
-    )  # fmt: skip
-    final = files.read_json("run/metrics.json")
-    assert final["score"] == final["accuracy"] and final["total"] == 16
-    lines = (folder / "SST-2.tsv").read_text().splitlines()
-    assert lines[0] == "index\tprediction" and len(lines) == 6
-    assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
+@pytest.mark.parametrize(
+    "name, flag, label",
+    [
+        ("train.tsv", "eval_data", "1"),
+        ("rows.tsv", "train_data", "1"),
+        ("test.tsv", "eval_data", None),
+        ("rows.tsv", "predict_data", None),
+    ],
+)
+def test_name_or_flag_of_a_file_is_its_split_of_glue(flags, folder, name, flag, label):
+    flags(dataset="sst-2")
+    (folder / name).write_text(
+        "sentence\tlabel\nfine\t1\n" if label else "index\tsentence\n0\tfine\n"
+    )
+    (example,) = classification.read([name], flag, None)
+    assert (example["text"], example["label"]) == ("fine", label)
+    assert classification.model_arguments([example])["class_names"] == ["0", "1"]
 
 
 @pytest.mark.parametrize("ending, other", [("csv", "jsonl"), ("jsonl", "csv")])

@@ -145,6 +145,11 @@ def test_texts_are_resolved_with_the_values_of_the_flags(flags):
           "object_columns": "6,7", "subject_type_column": "8", "object_type_column": "9"},
          '5\t"Ann runs Acme"\thead\t0\t3\t9\t13\tPER\tORG',
          {"id": "5", "relation": "head", "subj_type": "PER", "obj_type": "ORG", "obj_start": 2}),
+        ("multiple_choice",
+         {"id_column": "1", "question_column": "2", "context_column": "3",
+          "choice_columns": "4,5", "label_column": "6"},
+         '5\t"the cat"\tstory\tred\tblue\t1',
+         {"id": "5", "prompt": ("story", "the cat"), "choices": ["red", "blue"], "label": 1}),
     ],
 )  # fmt: skip
 def test_columns_of_tables_have_the_names_of_the_flags(flags, tmp_path, task, names, row, expected):
@@ -153,6 +158,32 @@ def test_columns_of_tables_have_the_names_of_the_flags(flags, tmp_path, task, na
     flags(**names, quoted_tsv=True)
     (example,) = find_recipe(task).read([tmp_path / "a.tsv"], "train_data", None)
     assert {name: example[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "task, dataset, name, answer, written",
+    [
+        ("classification", None, "a.csv", {"label": "good", "score": 0.5, "scores": {}},
+         "id,label,score\n7,good,0.5\n"),
+        ("classification", "sst-2", "a.tsv", {"label": "1"}, "index\tprediction\n7\t1\n"),
+        ("multiple_choice", None, "a.tsv", {"choice": 1, "scores": [0.25, 0.75]},
+         "id\tchoice\tscore\n7\t1\t0.75\n"),
+        ("multiple_choice", "swag", "a.csv", {"choice": 1}, ",pred\n7,1\n"),
+        ("relation_extraction", None, "a.jsonl", {"relation": "head", "score": 0.5},
+         '{"id": "7", "relation": "head", "score": 0.5}\n'),
+        ("relation_extraction", "semeval2010", "a.txt", {"relation": "Other"}, "7\tOther\n"),
+    ],
+)  # fmt: skip
+def test_predictions_have_the_format_of_the_flags(
+    flags, folder, task, dataset, name, answer, written
+):
+    flags(predictions=name, batch_size=3, **({"dataset": dataset} if dataset else {}))
+    methods = {"classification": "classify", "multiple_choice": "choose"}
+    model, found = recorder(task, methods.get(task, "extract"), [answer])
+    model.is_regression = False
+    find_recipe(task).predict(model, [{"id": "7", "choices": ["red", "blue"]}])
+    assert (folder / name).read_text() == written
+    assert found["batch_size"] == 3
 
 
 def test_given_sizes_of_windows_replace_those_for_their_length(flags, tmp_path):
