@@ -64,6 +64,7 @@ MISTAKES = [
      ["odd.json, example 0", "'boss'"]),
     (RELATIONS, "encoder", [*PEOPLE, "--negative_label=nothing"],
      ["a relation of --train_data: former_head, head, none. Received: --negat"]),
+    (RELATIONS, "preset", ["--eval_data=semeval.txt"], ["semeval.txt, id 1", "'Other'"]),
     (RELATIONS, "preset", ["--eval_data=dog.json"], ["dog.json, id 5-0", "`obj_type` 'DOG'"]),
     (WORDS, "preset", ["--eval_data=b_x.conll"], ["x.conll, line 1", "person, place", "B-x"]),
     (WORDS, "preset", ["--eval_data=plain.conll"], [".jsonl files with --text_column"]),

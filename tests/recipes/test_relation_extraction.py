@@ -37,5 +37,5 @@ def test_relations_and_mode_of_semeval_which_has_no_types(flags, folder, capsys,
     assert "19 relations: Other, " in out and "Label for no relation: Other" in out
     model = relation_extraction.build(**found)
     assert model.best_score == "macro_f1"
-    # The other modes need types.
+    # The default mode of presets needs types.
     assert model.preprocessor.mode == FLAGS.feature_mode == (mode or "text")
