@@ -59,7 +59,7 @@ LONG = (
     "distribution/test_distribution.py", "distribution/test_several_devices.py", "gpu",
     "layers/test_on_tpu.py", "recipes/test_configs.py", "recipes/test_prepare.py",
     "recipes/test_question_answering.py", "recipes/test_relation_extraction.py",
-    "recipes/test_resume.py", "recipes/test_stores.py", "recipes/test_token_classification.py",
+    "recipes/test_resume.py", "recipes/test_stores.py",
     "runs/test_training_checkpoint.py",
     "serving/test_saved_model.py", "tasks/coreference/test_serving.py",
     "tasks/coreference/test_model.py", "tasks/coreference/test_reference.py", "test_demo.py",

@@ -16,12 +16,6 @@ from keras_spanbert.wording import format_count
 _SECONDS_BETWEEN_LINES = 10.0
 # `_MANIFEST` of `data.prepared`, which cannot be imported before a backend is loaded.
 _MANIFEST = "prepared.json"
-# Maps flags to the settings of a prepared corpus.
-_SETTINGS = {
-    "min_block_tokens": "min_tokens",
-    "cross_documents": "cross_documents",
-    "lowercase": "lowercase",
-}
 
 group = Group("Data")
 group.choice(
@@ -98,7 +92,8 @@ def check() -> None:
     for data in ["train_data", "eval_data"]:
         paths = FLAGS[data].value
         manifest = files.read_json(stores.join(paths[0], _MANIFEST)) if is_prepared(paths) else {}
-        for name, setting in _SETTINGS.items() if manifest else ():
+        for name in ["min_block_tokens", "cross_documents", "lowercase"]:
+            setting = "min_tokens" if name == "min_block_tokens" else name
             value = manifest.get(setting, FLAGS[name].value)  # Other versions lack some.
             rule = f"{value}, as in the prepared corpus of --{data}"
             is_right = FLAGS[name].value == value or not FLAGS[name].present
