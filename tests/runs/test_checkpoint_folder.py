@@ -46,6 +46,9 @@ def test_damaged_checkpoint_is_set_aside(name, damage, tmp_path, caplog):
     flip(tmp_path / "step-4" / "state.json")
     assert folder.read_newest()[0].endswith("step-2")
     assert (tmp_path / "step-4.damaged-2").is_dir()
+    flip(tmp_path / "step-2" / "state.json")
+    with pytest.raises(ValueError, match="At least one checkpoint must be intact.*all are damaged"):
+        folder.read_newest()
 
 
 def test_checkpoint_of_another_version_is_refused(tmp_path):

@@ -185,13 +185,6 @@ def test_empty_unfinished_and_deleted_checkpoints_are_ignored(tmp_path):
         shutil.rmtree(checkpoints.folder)
 
 
-def test_all_damaged_checkpoints_are_an_error(tmp_path):
-    run(tmp_path, dies_after=4)
-    (tmp_path / "step-3" / "arrays.npz").write_bytes(b"")
-    with pytest.raises(ValueError, match="At least one checkpoint must be intact.*all are damaged"):
-        run(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
