@@ -65,10 +65,6 @@ def test_mentions_in_the_same_word_are_skipped_only_in_conll(ending, tmp_path, c
     assert written == ([[[0, 1], [3, 3]]] if is_conll else clusters)
 
 
-def test_brackets_in_file_names_are_not_globs():
-    assert recipe.find_format(["a[1].txt"]) == recipe.FORMATS["texts"]
-
-
 # tests/data/test_coreference.py tests more errors in files.
 def test_documents_without_clusters_are_refused(tmp_path, capsys):
     _, flags = start("coreference", tmp_path)

@@ -10,7 +10,6 @@ from absl.testing import flagsaver
 from train_script import check_fails, check_flags_only
 
 from keras_spanbert.recipes.flags import FLAGS
-from keras_spanbert.recipes.question_answering import n_best_path
 from keras_spanbert.recipes.run import parse_flags
 from keras_spanbert.recipes.run_folder import reserve_output_folder
 
@@ -154,12 +153,6 @@ def test_resumed_run_does_not_overwrite_predictions(folder, capsys):
     check_fails(capsys, resumed, "new file", "old.json", "--predict_data= --predictions=")
     check_flags_only(*resumed, "--predictions=new.json")
     check_flags_only(*resumed, "--predict_data=", "--predictions=", "--eval_data=data/dev.json")
-
-
-def test_n_best_and_predictions_have_different_names():
-    assert n_best_path("out/answers.json") == "out/answers.nbest.json"
-    for path in ["a", "a.json", "a.nbest", "a.nbest.json", "b.c/a"]:
-        assert n_best_path(path) != path
 
 
 def test_simultaneous_runs_use_different_folders(folder):
