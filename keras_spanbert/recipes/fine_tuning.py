@@ -76,7 +76,6 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
         settings = TrainingSettings(
             model=model,
             stream=rows,
-            num_examples=rows.num_rows,
             steps_per_epoch=rows.num_batches,
             learning_rate=recipe.learning_rate,
             steps=recipe.epochs * rows.num_batches,

@@ -40,7 +40,6 @@ class TrainingSettings:
 
     model: keras.Model  # A task model with a preprocessor, not compiled.
     stream: object  # `Batches` or `TrainingStream`.
-    num_examples: int  # Rows per epoch.
     steps_per_epoch: int | Fraction  # A fraction if batches span epochs.
     learning_rate: float  # The default of --learning_rate.
     steps: int  # The default of --steps if --epochs is not given either.
@@ -113,7 +112,7 @@ def fit(run: Run, settings: TrainingSettings) -> tuple[keras.Model, TrainingRepo
     of_them = f" ({num_trained:,} of them trained)" if FLAGS.lora_rank else ""
     log(f"{model.count_params():,} parameters{of_them}")
     num_passes = f"{float(steps / settings.steps_per_epoch):,.1f}".removesuffix(".0")
-    rows = f"{FLAGS.batch_size} of {format_count(settings.num_examples, 'row')}"
+    rows = f"{FLAGS.batch_size} of {format_count(settings.stream.num_rows, 'row')}"
     unit = "epoch" if num_passes == "1" else "epochs"
     log(f"To train: {format_count(steps, 'step')}, each with {rows} ({num_passes} {unit})")
 

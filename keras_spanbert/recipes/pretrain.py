@@ -168,7 +168,6 @@ def run(run: Run) -> None:
         stream = ks.TrainingStream(
             corpus, preprocessor, FLAGS.batch_size, FLAGS.seed, unigram_counts=counts
         )
-        steps_per_epoch = Fraction(num_blocks, FLAGS.batch_size)
         validation = evaluated.evaluation_dataset(
             preprocessor, FLAGS.batch_size, split, FLAGS.eval_steps
         )
@@ -193,8 +192,7 @@ def run(run: Run) -> None:
         TrainingSettings(
             model=model,
             stream=stream,
-            num_examples=num_blocks,
-            steps_per_epoch=steps_per_epoch,
+            steps_per_epoch=Fraction(num_blocks, FLAGS.batch_size),
             learning_rate=1e-4 if FLAGS.preset else 2e-3,
             steps=FLAGS.steps,
             validation=validation,
@@ -231,14 +229,12 @@ def next_steps(preset: str) -> str:
     program = command()
     fine_tune = f"{program} --task=classification --preset={shlex.quote(preset)}"
     fill = f"SpanBertPretrainer.from_preset({preset!r}).fill('the [MASK] of the United States')"
-    return "\n".join(
-        [
-            "Next:",
-            f"  look at the losses: {stores.join(preset, 'loss.png')}",
-            f'  fill a blank: python -c "import keras_spanbert as ks; print(ks.{fill})"',
-            f"  fine-tune: {fine_tune} --train_data=FILE.csv",
-            f"  pretrain on your own text: {program} --train_data='texts/*.txt'",
-        ]
+    return (
+        "Next:\n"
+        f"  look at the losses: {stores.join(preset, 'loss.png')}\n"
+        f'  fill a blank: python -c "import keras_spanbert as ks; print(ks.{fill})"\n'
+        f"  fine-tune: {fine_tune} --train_data=FILE.csv\n"
+        f"  pretrain on your own text: {program} --train_data='texts/*.txt'"
     )
 
 
