@@ -147,18 +147,16 @@ def predict(model, examples):
             predictions = [answer[name] for answer in found]
             ks.data.glue.write_predictions(FLAGS.predictions, FLAGS.dataset, examples, predictions)
         else:
-            columns.write_rows([{"id": e["id"], **_row(x)} for e, x in zip(examples, found)])
+            rows = [{"id": e["id"], **_row(x)} for e, x in zip(examples, found)]
+            columns.write_rows(rows, FLAGS.label_separator)
     log(f"Wrote the predictions of {format_count(len(found), 'text')} to {FLAGS.predictions}")
 
 
 def _row(answer):
-    """Returns the label and its score. Several are lists for .jsonl, joined strings for tables."""
+    """Returns the label and its score, or lists of several."""
     if "labels" not in answer:
         return {name: value for name, value in answer.items() if name != "scores"}
-    row = {"labels": answer["labels"], "scores": [answer["scores"][n] for n in answer["labels"]]}
-    if ending(FLAGS.predictions) == ".jsonl":
-        return row
-    return {name: FLAGS.label_separator.join(map(str, values)) for name, values in row.items()}
+    return {"labels": answer["labels"], "scores": [answer["scores"][n] for n in answer["labels"]]}
 
 
 RECIPE = Recipe(

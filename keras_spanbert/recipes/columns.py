@@ -84,6 +84,10 @@ def check_labels(names: list[str], what: str, plural: str | None = None, least: 
     log(f"{format_count(len(names), what, plural)}: {shown}")
 
 
-def write_rows(rows: list[dict]) -> None:
-    """Writes predictions, one per row, in the format given by the ending of --predictions."""
-    _WRITERS[ending(FLAGS.predictions)](FLAGS.predictions, rows)
+def write_rows(rows: list[dict], separator: str = " ") -> None:
+    """Writes predictions, one per row, in the format of --predictions. Tables join lists."""
+    kind = ending(FLAGS.predictions)
+    for row in rows if kind != ".jsonl" else []:
+        lists = {name: value for name, value in row.items() if isinstance(value, list)}
+        row.update((name, separator.join(map(str, value))) for name, value in lists.items())
+    _WRITERS[kind](FLAGS.predictions, rows)

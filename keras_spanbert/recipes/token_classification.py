@@ -191,14 +191,10 @@ def predict(model, examples):
         log(f"Wrote {entities} of {format_count(len(rows), 'text')} to {FLAGS.predictions}")
         return
     tags = model.predict_tags(examples, FLAGS.batch_size)
-    kind = ending(FLAGS.predictions)
     with exit_on_user_error():
-        if kind in columns.EXTENSIONS:
+        if ending(FLAGS.predictions) in columns.EXTENSIONS:
             rows = [{"words": x["words"], "tags": found} for x, found in zip(examples, tags)]
-            is_list = kind == ".jsonl"
-            columns.write_rows(
-                rows if is_list else [{n: " ".join(v) for n, v in row.items()} for row in rows]
-            )
+            columns.write_rows(rows)
         else:
             ks.data.conll.write_predictions(
                 FLAGS.predictions, examples, tags, entities=model.is_of_entities
