@@ -156,7 +156,7 @@ def test_columns_of_tables_have_the_names_of_the_flags(flags, tmp_path, task, na
     header = "\t".join("123456789"[: 1 + row.count("\t")])
     (tmp_path / "a.tsv").write_text(f"{header}\n{row}\n")
     flags(**names, quoted_tsv=True)
-    (example,) = find_recipe(task).read([tmp_path / "a.tsv"], "train_data", None)
+    (example,) = find_recipe(task).read([str(tmp_path / "a.tsv")], "train_data", None)
     assert {name: example[name] for name in expected} == expected
 
 

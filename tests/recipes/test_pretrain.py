@@ -225,12 +225,13 @@ def test_warning_without_sbo_targets_names_flag(flags, capsys, given, hint):
 
 @pytest.mark.parametrize(
     ("saved", "length", "expected"),
-    # The preset of a task has no length of pretraining, so that the largest counts.
+    # A task's own length is not that of its pretraining.
     [(16, 8, None), (8, 4, None), (8, 3, "8 tokens"), (None, 7, "16 tokens")],
 )
 def test_short_blocks_of_a_preset_are_warned_about(flags, capsys, saved, length, expected):
     flags(sequence_length=length)
-    source = SimpleNamespace(saved=lambda cls: saved and {"sequence_length": saved})
+    found = {ks.SpanBertPretrainerPreprocessor: saved and {"sequence_length": saved}}
+    source = SimpleNamespace(saved=found.__getitem__)
     pretrain._warn_about_short_blocks(source, longest=16)
     warning = f"Warning: --sequence_length={length} is less than half of the preset's {expected}"
     assert (warning in capsys.readouterr().out) == (expected is not None)
