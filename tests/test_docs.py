@@ -28,34 +28,19 @@ SECTIONS = ["What it does", "Try it", "In Python", "Which option when", "How goo
 SECTIONS += ["Next"]
 TRAINING = ["Fine-tune on your own data", "Train on your own text"]
 
-# Beginnings of commands that are not part of an example, and why. Their flags are checked.
+# Beginnings of commands that are not part of an example. Their flags are checked.
 NOT_RUN = (
-    ("awk ", "needs data from outside the project"),
-    ("cd ", "changes the folder"),
-    ("curl", "needs the server of the line before"),
-    ("docker run", "needs Docker and the network"),
-    ("export ", "sets variables for the next lines"),
-    ("git clone", "needs the network"),
-    ("head -n 1001 sst-2/", "needs data from outside the project"),
-    ("mkdocs ", "builds the site, as continuous integration does"),
-    ("optimum-cli", "needs an environment of its own"),
-    ("pip install", "installs packages, which continuous integration tests"),
-    ("python -m keras_spanbert.checkpoints", "is the name of a command"),
-    ("python -m pytest", "runs tests"),
-    ("python -m venv", "creates the environment, as continuous integration does"),
-    ("python -m tests", "runs tests"),
-    ("python benchmarks/", "takes minutes to hours"),
-    ("python docs/", "draws and records for the pages"),
-    ("python examples/", "see test_blocks_of_a_page_print_what_it_shows"),
-    ("bash examples/", "see test_blocks_of_a_page_print_what_it_shows"),
-    ("python train.py", "needs other data, much time or special hardware"),
-    ("ruff ", "checks the code"),
-    ("source ", "changes the environment"),
-    ("spanbert-convert", "is the name of a command"),
-    ("spanbert-train", "is train.py, whose flags are checked"),
-    ("torchrun", "needs several processes, see tests/distribution"),
-    ("until python train.py", "needs several processes, see tests/distribution"),
-)
+    # They need other data, the network, Docker, a server, several processes or much time.
+    "awk ", "head -n 1001 sst-2/", "git clone", "docker run", "curl", "torchrun",
+    "until python train.py", "python train.py", "spanbert-train", "python benchmarks/",
+    # They change the environment. Continuous integration does this too.
+    "cd ", "export ", "source ", "pip install", "python -m venv", "optimum-cli",
+    # They are for developers, or are run in `test_blocks_of_a_page_print_what_it_shows`.
+    "mkdocs ", "ruff ", "python -m pytest", "python -m tests", "python docs/",
+    "python examples/", "bash examples/",
+    # They are names of commands.
+    "python -m keras_spanbert.checkpoints", "spanbert-convert",
+)  # fmt: skip
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 VARIABLE = re.compile(r'^[A-Z][A-Z0-9_]*=("[^"]*"|\S+) ')
@@ -66,15 +51,6 @@ def identify(path):
     return str(path.relative_to(ROOT))
 
 
-def shown_parts():
-    """Returns the parts of examples that the pages show, with the recorded output of each."""
-    return {
-        (name, part): output
-        for page in record.PAGES
-        for name, part, _, output in record.SHOWN.findall(page.read_text())
-    }
-
-
 @pytest.mark.parametrize("path", record.PAGES, ids=identify)
 def test_page_shows_the_code_of_its_examples(path):
     text = path.read_text()
@@ -83,7 +59,11 @@ def test_page_shows_the_code_of_its_examples(path):
 
 @pytest.mark.parametrize("path", record.EXAMPLES, ids=identify)
 def test_pages_show_each_part_of_an_example(path):
-    shown = shown_parts()
+    shown = {
+        (name, part): output
+        for page in record.PAGES
+        for name, part, _, output in record.SHOWN.findall(page.read_text())
+    }
     for part, code in record.parts(path).items():
         assert (identify(path), part) in shown, f"No page shows {part}"
         if "print(" in code or path.suffix == ".sh":
@@ -135,14 +115,6 @@ def test_outputs_are_compared():
     assert record.tidy(log) == f"{step}  ...\n"
 
 
-def blocks_outside_examples(path):
-    """Returns (language, code) of the blocks that are not part of an example or its output."""
-    text = path.read_text()
-    fences = [line for line in text.splitlines() if line.lstrip().startswith(("```", "~~~"))]
-    assert len(fences) == 2 * len(BLOCK.findall(text)), f"{path}: a code fence is not closed"
-    return BLOCK.findall(record.SHOWN.sub("", text))
-
-
 def commands(code):
     """Returns the commands of a shell block, with continued lines joined."""
     for line in code.replace("\\\n", " ").splitlines():
@@ -150,49 +122,35 @@ def commands(code):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=identify)
-def test_blocks_outside_of_examples(path):
-    """They are commands that the tests cannot run, with flags that exist, or Python that parses."""
-    for language, code in blocks_outside_examples(path):
+def test_commands_flags_and_files_of_a_page_exist(path):
+    text = path.read_text()
+    prose = BLOCK.sub("", text)
+    fences = [line for line in text.splitlines() if line.lstrip().startswith(("```", "~~~"))]
+    assert len(fences) == 2 * len(BLOCK.findall(text)), "A code fence is not closed"
+    # Blocks outside of examples are commands that the tests cannot run, or Python that parses.
+    for language, code in BLOCK.findall(record.SHOWN.sub("", text)):
         assert language in LANGUAGES, f"A code block with language {language!r}"
         if language == "python":
             ast.parse(code)
-        elif language == "sh":
-            for command in commands(code):
-                check_command(command)
-
-
-@pytest.mark.parametrize("path", PAGES, ids=identify)
-def test_commands_in_the_text_have_flags_that_exist(path):
+        for command in commands(code) if language == "sh" else ():
+            check_command(command)
     start = re.compile(r"(KERAS_\w+=\S+ )*(python|spanbert-\w+|torchrun) ")
-    for code in INLINE.findall(BLOCK.sub("", path.read_text())):
-        if start.match(code):
-            check_command(code)
-
-
-@pytest.mark.parametrize("path", PAGES, ids=identify)
-def test_flags_in_the_text_exist(path):
-    scripts = [
-        *ROOT.glob("benchmarks/*.py"),
-        ROOT / "keras_spanbert" / "checkpoints" / "__main__.py",
-    ]
+    for command in filter(start.match, INLINE.findall(prose)):
+        check_command(command)
+    scripts = [*ROOT.glob("benchmarks/*.py"), ROOT / "keras_spanbert/checkpoints/__main__.py"]
     sources = "".join(script.read_text() for script in scripts)
-    for name in re.findall(r"`--(\w+)", BLOCK.sub("", path.read_text())):
-        exists = name in [*flags.FLAGS, "flagfile", "help", "helpfull", "version"]
-        exists = exists or f'"--{name}"' in sources
-        assert exists, f"No command has a flag --{name}"
-
-
-@pytest.mark.parametrize("path", PAGES, ids=identify)
-def test_files_in_the_text_exist(path):
+    known = [*flags.FLAGS, "flagfile", "help", "helpfull", "version"]
+    for name in re.findall(r"`--(\w+)", prose):
+        assert name in known or f'"--{name}"' in sources, f"No command has a flag --{name}"
     folders = "benchmarks|configs|docs|examples|keras_spanbert|tests"
-    names = re.findall(rf"`((?:{folders})/[^`\s<]*)`", path.read_text())
+    names = re.findall(rf"`((?:{folders})/[^`\s<]*)`", text)
     assert not [name for name in names if not any(ROOT.glob(name.rstrip("/")))]
 
 
 def check_command(command):
     while match := VARIABLE.match(command):
         command = command[match.end() :]
-    assert command.startswith(tuple(start for start, _ in NOT_RUN)), f"Not in NOT_RUN: {command}"
+    assert command.startswith(NOT_RUN), f"Not in NOT_RUN: {command}"
     if command.startswith("until "):
         command = command.removeprefix("until ").partition(";")[0]
     words = shlex.split(command)
@@ -258,23 +216,21 @@ def table_of(heading):
 GUIDES = {heading: table_of(heading) for heading in ["Start", "Tasks", "How to", "Results"]}
 
 
-def headings_of(path):
-    return re.findall(r"^## (.*)$", BLOCK.sub("", path.read_text()), re.MULTILINE)
-
-
 @pytest.mark.parametrize("path", GUIDES["Tasks"] + GUIDES["How to"], ids=identify)
 def test_guide_has_the_sections_of_a_guide(path):
-    headings = headings_of(path)
-    if path in GUIDES["Tasks"]:
-        assert headings[2] in TRAINING
+    text = path.read_text()
+    headings = re.findall(r"^## (.*)$", BLOCK.sub("", text), re.MULTILINE)
     assert [heading for heading in headings if heading not in TRAINING] == SECTIONS
     if path in GUIDES["Tasks"]:
-        assert record.SHOWN.search(path.read_text()), "A guide has at least one example"
+        assert headings[2] in TRAINING
+        assert record.SHOWN.search(text), "A guide has at least one example"
+
+
+LISTED = {path for paths in GUIDES.values() for path in paths}.intersection(ROOT.glob("docs/*.md"))
 
 
 def test_index_lists_each_page():
-    listed = {path.resolve() for paths in GUIDES.values() for path in paths}
-    missing = {path for path in ROOT.glob("docs/*.md")} - listed - {INDEX}
+    missing = {*ROOT.glob("docs/*.md")} - LISTED - {INDEX}
     assert not missing, f"Not in a table of docs/README.md: {sorted(map(identify, missing))}"
 
 
@@ -305,10 +261,8 @@ def reference_entries(path):
     return names
 
 
-@pytest.mark.parametrize("path", [p for x in GUIDES.values() for p in x], ids=identify)
+@pytest.mark.parametrize("path", sorted(LISTED), ids=identify)
 def test_the_first_mention_of_a_class_is_a_link_to_the_reference(path):
-    if path.parent.resolve() != ROOT / "docs" or path.suffix != ".md":
-        pytest.skip("not a page of docs/")
     text = BLOCK.sub("", path.read_text())
     for name in {x for x in ks.__all__ if x[0].isupper()}:
         first = re.search(rf"\[?`(ks\.)?{name}`(\]\(\S*#keras_spanbert\.{name}\))?", text)

@@ -125,7 +125,7 @@ def test_parts_are_saved_into_one_folder(tmp_path):
     model = answerer()
     model.preprocessor.save_to_preset(tmp_path / "model")
     model.backbone.save_to_preset(tmp_path / "model")
-    copy = ks.SpanBertQuestionAnswererPreprocessor.from_preset(str(tmp_path / "model"))
+    copy = ks.SpanBertQuestionAnswererPreprocessor.from_preset(tmp_path / "model")
     assert copy.get_config() == model.preprocessor.get_config()
 
 

@@ -189,16 +189,7 @@ def to_huggingface(
     with files.new_folder(path) as folder:
         huggingface.write_huggingface(folder, config, tensors, is_encoder)
         if tokenizer is not None:
-            names = ["cls_token", "sep_token", "pad_token", "mask_token"]
-            special = {name: getattr(tokenizer, name) for name in names}
-            huggingface.write_tokenizer(
-                folder,
-                tokenizer.get_vocabulary(),
-                tokenizer.lowercase,
-                backbone.max_sequence_length,
-                {"unk_token": tokenizer.oov_token, **special},
-                tokenizer.added_tokens,
-            )
+            huggingface.write_tokenizer(folder, tokenizer, backbone.max_sequence_length)
 
 
 def convert(

@@ -68,19 +68,12 @@ def write_huggingface(
     files.write_json(os.path.join(folder, "config.json"), config)
 
 
-def write_tokenizer(
-    folder: str,
-    vocabulary: list[str],
-    lowercase: bool,
-    max_length: int,
-    special_tokens: dict,
-    added_tokens: dict[str, bool],
-) -> None:
-    """Writes `vocab.txt` and `tokenizer_config.json` into an existing folder.
+def write_tokenizer(folder: str, tokenizer, max_length: int) -> None:
+    """Writes a `SpanBertTokenizer` as `vocab.txt` and `tokenizer_config.json`.
 
-    `max_length` is the largest number of tokens per input. `special_tokens` maps names, such as
-    `unk_token`, to tokens. For `added_tokens`, see `SpanBertTokenizer`.
+    `folder` exists. `max_length` is the largest number of tokens per input.
     """
+    vocabulary = tokenizer.get_vocabulary()
     added = {
         str(vocabulary.index(token)): {
             "content": token,
@@ -88,19 +81,21 @@ def write_tokenizer(
             "normalized": not is_exact,
             **dict.fromkeys(["lstrip", "rstrip", "single_word"], False),
         }
-        for token, is_exact in added_tokens.items()
+        for token, is_exact in tokenizer.added_tokens.items()
     }
     with open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{token}\n" for token in vocabulary)
+    names = ["cls_token", "sep_token", "pad_token", "mask_token"]
     files.write_json(
         os.path.join(folder, "tokenizer_config.json"),
         {
             "tokenizer_class": "BertTokenizer",
-            "do_lower_case": lowercase,
-            "strip_accents": lowercase,
+            "do_lower_case": tokenizer.lowercase,
+            "strip_accents": tokenizer.lowercase,
             "tokenize_chinese_chars": True,
             "model_max_length": max_length,
-            **special_tokens,
+            "unk_token": tokenizer.oov_token,
+            **{name: getattr(tokenizer, name) for name in names},
             **({"added_tokens_decoder": added} if added else {}),
         },
     )

@@ -1,6 +1,6 @@
 """Opens model folders and files of any kind as a `Preset` or a `Checkpoint`, and saves presets.
 
-The `from_source` of each class builds an object from either, with the methods that both have.
+Both have the methods that the `from_source` of each class uses.
 """
 
 import contextvars
@@ -20,7 +20,7 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert import cache, files, keras_private, stores
-from keras_spanbert.checks import check_path, expand_home
+from keras_spanbert.checks import check_path
 from keras_spanbert.formats import fairseq, google, huggingface, tensors
 from keras_spanbert.formats.vocabulary import find_vocabulary
 from keras_spanbert.layers.sublayers import flatten_sublayers
@@ -204,11 +204,7 @@ def open_source(
     keras-hub preset. `vocabulary` replaces the checkpoint's own. With `is_fairseq` the source must
     be a fairseq file, of any name. Raises `ValueError` if it is none of these or is inconsistent.
     """
-    if not isinstance(source, (str, os.PathLike)):
-        raise ValueError(
-            f"A preset or checkpoint must be a path or a handle. Received: {source!r:.80}"
-        )
-    given = expand_home(source)
+    given = check_path("preset", source)
     if given.startswith("hf://"):
         path = _download(given)
     elif stores.kind(given) == "file":  # Its vocabulary may be next to it.

@@ -13,13 +13,13 @@ import keras_spanbert as ks
 from keras_spanbert.formats.vocabulary import read_added_tokens
 from keras_spanbert.text.tokens import tokenize_with_offsets
 
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the The house is my ##x [ ] e1 covid ##1 ##9 s < >".split()
+WORDS = "[UNK] [PAD] [CLS] [SEP] [MASK] the The house is my è [ ] e1 covid ##1 ##9 s < >".split()
 # Whether a text must contain the token exactly.
 ADDED = {"Covid19": False, "[E1]": True, "<e1>": True, "€": True, "😀": False, "New York": False}
 SIZE = len(WORDS) + len(ADDED)
 TEXTS = [
     "the Covid19 house", "myCovid19s", "my [E1] house<e1>is", "[e1] The s", "[E1][E1]s", "",
-    "covid19 COVID19 [MASK]", "my€is😀s 😀", "is New York s", "new  york",
+    "covid19 COVID19 [MASK]", "my€is😀s 😀", "is New York s", "new  york", "è È",
 ]  # fmt: skip
 IDS = {token: len(WORDS) + i for i, token in enumerate(ADDED)}
 
@@ -87,6 +87,8 @@ def test_tokens_survive_every_file(transformers, theirs, tmp_path):
     decoder = settings["added_tokens_decoder"].values()
     assert {x["content"]: x["special"] for x in decoder} == ADDED  # Decoding can leave these out.
     written = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["pad_token_id"], written.pad_token_id, written.mask_token_id) == (1, 1, 4)
     for text in TEXTS:
         assert written(text)["input_ids"] == theirs(text)["input_ids"]
 

@@ -3,10 +3,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_spanbert import SpanBertBackbone, SpanBertPretrainer, SpanBertTokenizer
+from keras_spanbert import SpanBertBackbone, SpanBertPretrainer
 from keras_spanbert.layers.sublayers import kernel_initializer, skip_initialization
 from keras_spanbert.models.backbone import pooler
-from keras_spanbert.serving.saved_model import embeddings
 from keras_spanbert.tasks.coreference.layers import WeightedLayer
 
 B, L, V, H, HEADS, FF = 2, 7, 19, 10, 5, 23
@@ -25,23 +24,6 @@ def build(**kwargs):
 
 def forward(backbone, x):
     return keras.ops.convert_to_numpy(backbone(x, training=False))
-
-
-@pytest.mark.once("tensorflow")
-def test_served_offsets_are_minus_1_for_special_tokens():
-    import tensorflow as tf
-
-    tokenizer = SpanBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Span", "##BERT"])
-
-    def zeros(inputs, training):
-        return tf.zeros([*inputs["token_ids"].shape, H])
-
-    served = embeddings(zeros, tokenizer, L)(tf.constant(["A SpanBERT"]))
-    offsets = served["offsets"].numpy().tolist()
-    assert offsets == [[[-1, -1], [0, 1], [2, 6], [6, 10], [-1, -1]]]
-    # A longer text is cut to L tokens.
-    served = embeddings(zeros, tokenizer, L)(tf.constant(["Span " * L]))
-    assert served["token_ids"].numpy().tolist() == [[2, 5, 5, 5, 5, 5, 3]]
 
 
 def test_rows_that_are_too_long_are_refused():
@@ -176,7 +158,7 @@ def test_kernels_of_heads_are_not_truncated_except_in_coreference():
 
 def test_parts_of_a_loaded_backbone_can_be_saved(tmp_path):
     build().save_to_preset(tmp_path / "preset")
-    backbone = SpanBertBackbone.from_preset(str(tmp_path / "preset"))
+    backbone = SpanBertBackbone.from_preset(tmp_path / "preset")
     part = keras.Model(backbone.input, backbone.transformer_layers[0].output)
     part.save(tmp_path / "part.keras")
     loaded = keras.models.load_model(tmp_path / "part.keras")

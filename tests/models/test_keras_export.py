@@ -4,25 +4,12 @@ import keras
 import numpy as np
 import pytest
 from comparisons import assert_close
+from tiny_models import answerer, backbone
 
-import keras_spanbert
-
-V, L = 13, 7
-NAMES = ["token_ids", "segment_ids", "padding_mask"]
+NAMES, L = ["token_ids", "segment_ids", "padding_mask"], 7
 
 
-def backbone():
-    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 5}
-    return keras_spanbert.SpanBertBackbone(V, max_sequence_length=11, **sizes)
-
-
-def signature():
-    return [{n: keras.InputSpec(shape=(None, L), dtype="int32", name=n) for n in NAMES}]
-
-
-@pytest.mark.parametrize(
-    "build", [backbone, lambda: keras_spanbert.SpanBertQuestionAnswerer(backbone())]
-)
+@pytest.mark.parametrize("build", [backbone, answerer])
 def test_saved_model_logits_or_helpful_error(build, tmp_path):
     model, path = build(), str(tmp_path / "exported")
     backend = keras.backend.backend()
@@ -33,8 +20,8 @@ def test_saved_model_logits_or_helpful_error(build, tmp_path):
     if backend == "torch":
         return
     tf = pytest.importorskip("tensorflow")
-    signature_or_none = {"input_signature": signature()} if backend == "jax" else {}
-    model.export(path, verbose=False, **signature_or_none)
+    spec = {n: keras.InputSpec(shape=(None, L), dtype="int32", name=n) for n in NAMES}
+    model.export(path, verbose=False, **({"input_signature": [spec]} if backend == "jax" else {}))
     arrays = {name: np.ones((2, L), "int32") for name in NAMES}
     served = tf.saved_model.load(path)
     found = served.serve({name: tf.constant(array) for name, array in arrays.items()})

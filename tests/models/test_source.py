@@ -77,17 +77,6 @@ def test_subclass_takes_its_own_arguments_those_of_its_parent_and_rates(tmp_path
     assert set(fresh.untrained_heads()) == {"mlm_head", "sbo_head"}
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-@pytest.mark.filterwarnings(r"ignore:[\s\S]*The use of `x.T`")
-def test_quantized_preset_is_loaded_with_another_dropout_rate(tmp_path):
-    model = pretrainer()
-    model.quantize("int8")
-    model.save_to_preset(tmp_path)
-    loaded = ks.SpanBertPretrainer.from_preset(tmp_path, dropout=0.4)
-    assert loaded.backbone.dropout == 0.4
-    assert_close(outputs(loaded), outputs(model))
-
-
 def test_given_tokenizer_keeps_its_vocabulary(tmp_path):
     answerer().save_to_preset(tmp_path)
     words = [*VOCABULARY[: V - 1], "other"]

@@ -30,9 +30,9 @@ def test_first_batch_is_preprocessed_once(how, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["pretrain", *tiny_tasks.TASKS])
 def test_presets_are_loaded_with_other_dropout_rates(name, tmp_path):
     task = build() if name == "pretrain" else tiny_tasks.TASKS[name].build()
-    tiny_tasks.with_large_weights(task).save_to_preset(str(tmp_path / "preset"))
+    tiny_tasks.with_large_weights(task).save_to_preset(tmp_path / "preset")
     cls = type(task)
-    loaded = cls.from_preset(str(tmp_path / "preset"), dropout=0.4, attention_dropout=0.0)
+    loaded = cls.from_preset(tmp_path / "preset", dropout=0.4, attention_dropout=0.0)
     assert (loaded.backbone.dropout, loaded.backbone.attention_dropout) == (0.4, 0.0)
     assert getattr(loaded, "dropout", 0.4) == 0.4 and not loaded.untrained_heads()
     assert_close(loaded.get_weights(), task.get_weights())
@@ -40,7 +40,7 @@ def test_presets_are_loaded_with_other_dropout_rates(name, tmp_path):
     x = np.ones((1, 3, loaded.backbone.hidden_dim), "float32")
     outputs = [keras.ops.convert_to_numpy(layer(x, training=t)) for t in [True, False]]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
-    again = cls.from_preset(str(tmp_path / "preset"), attention_dropout=0.3)
+    again = cls.from_preset(tmp_path / "preset", attention_dropout=0.3)
     rates = again.backbone.dropout, again.backbone.attention_dropout
     assert rates == (task.backbone.dropout, 0.3)
 

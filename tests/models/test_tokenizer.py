@@ -15,54 +15,28 @@ from keras_spanbert.text.tokens import tokenize_texts
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SMALL = [*SPECIAL_TOKENS, "span", "Span", "##BERT", "##bert", "##s", "cafe", "café", "[", "]", "."]
 TRICKY = [
-    "",
-    " ",
-    " \t\r\n ",
-    "Span",
+    "", " ", " \t\r\n ", "Span", "tab\tnew\nline\r\nreturn\rend",
     "The quick brown fox jumped over the lazy dog's 2nd fence, didn't it?",
     "café cafe\u0301 Ångström Ünïcödé ÉCLAIR e\u0301e\u0301",
     "I\u0307stanbul İSTANBUL ıSPARTA ẞtraße ǅ ﬁne ΣΊΣΥΦΟΣ",
-    "漢字とカタカナ and 中文 mixed中文text \uf900 \U00020000",
-    "한국어 텍스트",
+    "漢字とカタカナ and 中文 mixed中文text \uf900 \U00020000", "한국어 텍스트",
     "👩\u200d👩\u200d👧 family ❤\ufe0f 🇩🇪 😀text",
     "no\u00a0break\u3000wide\u2003em\u2028line\u2029paragraph\u1680ogham\u202fnarrow",
     "bell\x07 nul-free\x01 del\x7f c1\x85next \x0bvt \x0cff \x1b[0m",
     "soft\u00adhyphen zero\u200bwidth \ufeffmark \u202eright\u202c \u2060join",
     "repl\ufffdaced \ufffd \ue000private \U000f0000",
-    "a" * 99,
-    "a" * 100,
-    "a" * 101,
-    "word " + "b" * 150 + " word",
-    "x" + "7" * 100 + ".",
+    "a" * 99, "a" * 100, "a" * 101, "word " + "b" * 150 + " word", "x" + "7" * 100 + ".",
     "é" * 100 + " " + "é" * 101 + " e",
     "e\u0301" * 60 + " " + "İ" * 51 + " " + "한" * 34 + " " + "한" * 101,
     "\U0001f600" * 100 + "漢" + "\U0001f600" * 101 + "漢" + "·" * 101,
-    "s\u00ad" * 100 + "\u00a0" + "s\u200b" * 101 + "\x07 \U0010ffff",
-    "(" + "Z" * 100 + ")",
-    "العربية نصٌّ مُشَكَّل لا",
-    "ภาษาไทย ที่ไม่มีช่องว่าง",
-    "हिन्दी में पाठ নমস্কার",
-    "# ## ##s #hash C# a##s ### [#]",
+    "s\u00ad" * 100 + "\u00a0" + "s\u200b" * 101 + "\x07 \U0010ffff", "(" + "Z" * 100 + ")",
+    "العربية نصٌّ مُشَكَّل لا", "ภาษาไทย ที่ไม่มีช่องว่าง", "हिन्दी में पाठ নমস্কার",
+    "# ## ##s #hash C# a##s ### [#]", "[MASK] [CLS]x[SEP] [mask] [PAD]",
     "!?.,;:'\"()[]{}<>|\\/`~@$%^&*-_=+…—–“”‘’«»¿¡§¶†·、。「」！？",
-    "[MASK] [CLS]x[SEP] [mask] [PAD]",
     "[CLS][MASK]é\u00ad[MASK]. [MA\u00adSK] " + "[UNK]" * 30 + "z" * 98 + "[SEP]",
     "[PAD]\U00100001\U0010fffd [CLS]\U000f0000",
     "e-mail@example.com http://a.b/c?d=e&f=1,000.50€ £5 5° x²",
-    "tab\tnew\nline\r\nreturn\rend",
-]
-
-
-@pytest.fixture(scope="session")
-def cased_vocabulary(shared_data):
-    return str(shared_data / "reference" / "vocab" / "bert_base_cased.txt")
-
-
-@pytest.fixture(scope="session")
-def contexts(shared_data):
-    with open(shared_data / "data" / "squad" / "dev-v1.1.json", encoding="utf-8") as file:
-        articles = json.load(file)["data"]
-    texts = [p["context"] for article in articles for p in article["paragraphs"]]
-    return texts[:: len(texts) // 200][:200]
+]  # fmt: skip
 
 
 def graph_ids(tokenizer, texts):
@@ -89,13 +63,16 @@ def assert_same(ids, expected, texts):
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_ids_equal_the_tokenizers_library(cased_vocabulary, contexts, lowercase):
-    texts = TRICKY + contexts
-    reference = tokenizers.BertWordPieceTokenizer(cased_vocabulary, lowercase=lowercase)
+def test_ids_equal_the_tokenizers_library(shared_data, lowercase):
+    squad = json.loads((shared_data / "data" / "squad" / "dev-v1.1.json").read_text())
+    contexts = [p["context"] for article in squad["data"] for p in article["paragraphs"]]
+    texts = TRICKY + contexts[:: len(contexts) // 200][:200]
+    vocabulary = str(shared_data / "reference" / "vocab" / "bert_base_cased.txt")
+    reference = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=lowercase)
     # Prevents the library from finding special tokens in the text.
     texts = [text for text in texts if "[CLS]" not in text]
     expected = [reference.encode(text, add_special_tokens=False).ids for text in texts]
-    tokenizer = ks.SpanBertTokenizer(cased_vocabulary, lowercase=lowercase)
+    tokenizer = ks.SpanBertTokenizer(vocabulary, lowercase=lowercase)
     assert_same(tokenizer(texts), expected, texts)
     assert_same(graph_ids(tokenizer, texts), expected, texts)
 
@@ -217,25 +194,6 @@ def test_special_tokens_in_strings_are_text_unless_enabled():
     assert graph_ids(tokenizer, texts) == expected
 
 
-@pytest.mark.parametrize("through", ["preset", "serialization"])
-def test_lowercase_round_trips(tmp_path, through):
-    tokenizer = ks.SpanBertTokenizer(SMALL, lowercase=True, sequence_length=6)
-    if through == "preset":
-        # keras-hub loads a tokenizer only from the preset of a model.
-        ks.SpanBertBackbone(len(SMALL), 1, 1, 2, 2).save_to_preset(str(tmp_path))
-        tokenizer.save_to_preset(str(tmp_path))
-        copy = ks.SpanBertTokenizer.from_preset(str(tmp_path))
-    else:
-        config = keras.saving.serialize_keras_object(tokenizer)
-        copy = keras.saving.deserialize_keras_object(config)
-        copy.set_vocabulary(SMALL)  # Stored in an asset, not in the config.
-    assert type(copy) is ks.SpanBertTokenizer
-    assert copy.lowercase and copy.get_vocabulary() == SMALL
-    texts = ["SPAN span CAFÉ café"]
-    assert_same(copy(texts), tokenizer(texts), texts)
-    assert_same(graph_ids(copy, texts), tokenizer(texts), texts)
-
-
 def test_sequence_length_pads_and_truncates():
     tokenizer = ks.SpanBertTokenizer(SMALL, sequence_length=3)
     texts = ["Span", "", "Span spans .", "span Span ."]
@@ -245,10 +203,8 @@ def test_sequence_length_pads_and_truncates():
     assert found.tolist() == expected
     assert tokenizer([]).shape == (0, 3)
     assert tokenizer([texts[:2], texts[2:]]).tolist() == [expected[:2], expected[2:]]
-    assert [rows.tolist() for rows in tokenizer([texts[:1], texts[1:]])] == [
-        expected[:1],
-        expected[1:],
-    ]
+    pieces = [rows.tolist() for rows in tokenizer([texts[:1], texts[1:]])]
+    assert pieces == [expected[:1], expected[1:]]
     assert graph_ids(tokenizer, texts) == expected
     singles = tf.data.Dataset.from_tensor_slices(texts).map(tokenizer)
     assert singles.element_spec.shape == (3,)

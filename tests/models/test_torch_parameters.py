@@ -7,24 +7,12 @@ import keras
 import numpy as np
 import pytest
 import tiny_answerer
-
-import keras_spanbert as ks
+import tiny_models
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's modules")
 
-SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 7}
-
-
-def backbone():
-    return ks.SpanBertBackbone(len(tiny_answerer.VOCABULARY), max_sequence_length=24, **SIZES)
-
-
-def pretrainer():
-    return ks.SpanBertPretrainer(backbone(), position_dim=3)
-
-
-BUILDS = [backbone, pretrainer, tiny_answerer.build]
+BUILDS = [tiny_models.backbone, tiny_models.pretrainer, tiny_answerer.build]
 
 
 @pytest.mark.parametrize("build", BUILDS)

@@ -137,7 +137,7 @@ def test_subclass_serves_a_function_that_is_traced_once(tmp_path):
 TEXTS = ["ann wrote it.", "", "é", "bob and eve sold it. " * 10]
 
 
-# tests/models/test_backbone.py and tests/formats/test_checkpoints.py compare the embeddings.
+# tests/formats/test_checkpoints.py compares the embeddings.
 @pytest.mark.once
 @pytest.mark.parametrize("is_pretrainer, longest", [(False, 24), (True, 16)])
 def test_embeddings_of_a_backbone_or_pretrainer(is_pretrainer, longest, tmp_path):
