@@ -1,6 +1,5 @@
 """Stores for tests: moto's S3 server in a thread, and a local folder that fails."""
 
-import io
 import os
 import urllib.request
 
@@ -42,9 +41,8 @@ def bucket(s3_server, monkeypatch, tmp_path):
 class BrokenStore(LocalFileSystem):
     """A store in a local folder, `broken://`, which fails as a test chooses.
 
-    Calls `fault` with each operation, like "put /folder/file".
-
-    `fault` may raise an error, or return the number of bytes that are read or written.
+    Calls `fault` with each operation, like "put /folder/file". It may raise an error, or return the
+    number of bytes that are copied.
     """
 
     protocol = "broken"
@@ -73,24 +71,20 @@ class BrokenStore(LocalFileSystem):
         cls.fault = staticmethod(chosen)
 
     def _open(self, path, mode="rb", **kwargs):
-        size = self._begin("open" if "r" in mode else "put", path)
-        file = super()._open(path, mode, **kwargs)
-        if "w" in mode or size is None:
-            return file
-        with file:
-            return io.BytesIO(file.read(size))
+        self._begin("open" if "r" in mode else "put", path)
+        return super()._open(path, mode, **kwargs)
+
+    def _copy(self, operation, path, source, target):
+        size = self._begin(operation, path)
+        self.cp_file(source, target)
+        if size is not None:
+            os.truncate(self._strip_protocol(target), size)
 
     def get_file(self, path1, path2, **kwargs):
-        size = self._begin("get", path1)
-        self.cp_file(path1, path2)
-        if size is not None:
-            os.truncate(path2, size)
+        self._copy("get", path1, path1, path2)
 
     def put_file(self, path1, path2, **kwargs):
-        size = self._begin("put", path2)
-        self.cp_file(path1, path2)
-        if size is not None:
-            os.truncate(self._strip_protocol(path2), size)
+        self._copy("put", path2, path1, path2)
 
     def info(self, path, **kwargs):
         if not isinstance(path, os.DirEntry):

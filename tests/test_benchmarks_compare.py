@@ -3,16 +3,15 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from processes import ROOT, run_python
 from scipy import stats
 
 from keras_spanbert import files
 
-ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import compare  # noqa: E402
 
@@ -85,9 +84,9 @@ def test_mistakes_are_told_before_the_first_run(runs, plan, message):
 
 def test_a_process_checks_all_rows(runs):
     files.write_json("plan.json", RATES)
-    command = [sys.executable, ROOT / "benchmarks" / "compare.py", "plan.json", "out"]
-    done = subprocess.run([*command, "--minutes=0"], capture_output=True, text=True)
-    assert done.stdout == "6 of 6 runs are left; run the same command to resume\n", done.stderr
+    arguments = ["plan.json", "out", "--minutes=0"]
+    out, _ = run_python(ROOT / "benchmarks" / "compare.py", *arguments, cwd=".")
+    assert out == "6 of 6 runs are left; run the same command to resume\n"
 
 
 def test_failed_runs_are_named(runs, monkeypatch):

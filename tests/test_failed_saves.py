@@ -1,5 +1,6 @@
 """A save that fails, as on a full disk, leaves the old model as it was or nothing at all."""
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -14,69 +15,55 @@ from tiny_tasks import with_large_weights
 import keras_spanbert as ks
 from keras_spanbert.formats import huggingface
 
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-@pytest.fixture
-def full_disk():
-    """Returns a function: after so many arrays, or at the vocabulary (`None`), the disk is full."""
-    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+@contextlib.contextmanager
+def full_disk(num_arrays):
+    """After so many arrays, or at the vocabulary if it is `None`, the disk is full."""
+    save_assets, write = ks.SpanBertTokenizer.save_assets, h5py.Group.__setitem__
+    left = [num_arrays]
+
+    def write_some(group, name, value):
+        if left[0] == 0:
+            raise FULL
+        left[0] -= 1
+        write(group, name, value)
+
+    def write_half(tokenizer, path):
+        save_assets(tokenizer, path)
+        raise FULL
+
     with pytest.MonkeyPatch.context() as patch:
-        save_assets, write = ks.SpanBertTokenizer.save_assets, h5py.Group.__setitem__
-
-        def fill(num_arrays=None):
-            left = [num_arrays]
-
-            def write_some(group, name, value):
-                if left[0] == 0:
-                    raise error
-                left[0] -= 1
-                write(group, name, value)
-
-            def write_half(tokenizer, path):
-                save_assets(tokenizer, path)
-                raise error
-
-            if num_arrays is None:
-                patch.setattr(ks.SpanBertTokenizer, "save_assets", write_half)
-            else:
-                patch.setattr(h5py.Group, "__setitem__", write_some)
-            return patch
-
-        yield fill
+        if num_arrays is None:
+            patch.setattr(ks.SpanBertTokenizer, "save_assets", write_half)
+        else:
+            patch.setattr(h5py.Group, "__setitem__", write_some)
+        yield
 
 
 def with_lora(model):
-    copy = backbone()
-    copy.enable_lora(2)
-    return copy
+    model.backbone.enable_lora(2)
+    return model.backbone
 
 
-def to_preset(saved, path):
-    saved.save_to_preset(path)
-
-
-def to_weights(saved, path):
-    saved.save_weights(f"{path}.weights.h5")
-
-
-def to_shards(saved, path):
-    saved.save_weights(f"{path}.weights.json", max_shard_size=2e-6)
-
-
-# What is saved, how, and the number of arrays after which the disk is full.
+# What is saved, by which method, the ending of the path, and the number of arrays after which the
+# disk is full.
 SAVES = {
-    "heads": (lambda x: x, to_preset, 1),
-    "encoder": (lambda x: x, to_preset, 9),
-    "vocabulary": (lambda x: x, to_preset, None),
-    "backbone": (lambda x: x.backbone, to_preset, 5),
-    "preprocessor": (lambda x: x.preprocessor, to_preset, None),
-    "tokenizer": (lambda x: x.preprocessor.tokenizer, to_preset, None),
-    "keras": (lambda x: x, lambda x, path: x.save(f"{path}.keras"), 5),
-    "folder": (lambda x: x, lambda x, path: x.save(path, zipped=False), 5),
-    "weights": (lambda x: x, to_weights, 5),
-    "encoder's weights": (lambda x: x.backbone, to_weights, 5),
-    "shards": (lambda x: x, to_shards, 20),
-    "lora": (with_lora, lambda x, path: x.save_lora_weights(f"{path}.lora.h5"), 3),
+    "heads": (lambda x: x, "save_to_preset", "", 1),
+    "encoder": (lambda x: x, "save_to_preset", "", 9),
+    "vocabulary": (lambda x: x, "save_to_preset", "", None),
+    "backbone": (lambda x: x.backbone, "save_to_preset", "", 5),
+    "preprocessor": (lambda x: x.preprocessor, "save_to_preset", "", None),
+    "tokenizer": (lambda x: x.preprocessor.tokenizer, "save_to_preset", "", None),
+    "keras": (lambda x: x, "save", ".keras", 5),
+    "folder": (lambda x: x, "save", "", 5),
+    "weights": (lambda x: x, "save_weights", ".weights.h5", 5),
+    "encoder's weights": (lambda x: x.backbone, "save_weights", ".weights.h5", 5),
+    "shards": (lambda x: x, "save_weights", ".weights.json", 20),
+    "lora": (with_lora, "save_lora_weights", ".lora.h5", 3),
 }
+OPTIONS = {"folder": {"zipped": False}, "shards": {"max_shard_size": 2e-6}}
 
 
 def contents(folder):
@@ -84,19 +71,16 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("name", SAVES)
-def test_failed_save_changes_nothing(name, tmp_path, full_disk):
-    choose, save, num_arrays = SAVES[name]
-    saved = choose(answerer())
-    path = tmp_path / "in" / "model"
-    path.parent.mkdir()
+def test_failed_save_changes_nothing(name, tmp_path):
+    choose, method, ending, num_arrays = SAVES[name]
+    save, path = getattr(choose(answerer()), method), f"{tmp_path / 'in' / 'model'}{ending}"
+    (tmp_path / "in").mkdir()
     for _ in range(2):  # Into a new folder, and over a model.
         before = contents(tmp_path)
-        patch = full_disk(num_arrays)
-        with pytest.raises(OSError, match="No space left"):
-            save(saved, path)
+        with full_disk(num_arrays), pytest.raises(OSError, match="No space left"):
+            save(path, **OPTIONS.get(name, {}))
         assert contents(tmp_path) == before
-        patch.undo()
-        save(saved, path)
+        save(path, **OPTIONS.get(name, {}))
         assert len(contents(tmp_path)) > 1
 
 
@@ -182,7 +166,7 @@ def test_failed_export_changes_nothing(tmp_path, monkeypatch):
     def fail(write):
         def write_and_fail(*args, **kwargs):
             write(*args, **kwargs)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise FULL
 
         return write_and_fail
 

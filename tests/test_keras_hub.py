@@ -185,10 +185,6 @@ def test_next_sentence_pairs(case):
     case.assertAllClose(expected, found)
 
 
-def places():
-    return keras.ops.ones((2, 3), "int32")
-
-
 @pytest.mark.parametrize("cls, arguments, inputs, shape, num_weights", [
     (ks.SpanBoundaryHead, {"vocabulary_size": V, "position_dim": 5},
      ["span_left", "span_right", "span_offsets"], (2, 3, V), 11),
@@ -199,7 +195,7 @@ def places():
 def test_layer(case, cls, arguments, inputs, shape, num_weights):
     x = keras.random.uniform((2, 7, 4))
     if inputs:
-        x = {"sequence_output": x, **{name: places() for name in inputs}}
+        x = {"sequence_output": x, **{name: keras.ops.ones((2, 3), "int32") for name in inputs}}
     case.run_layer_test(
         cls, arguments, x, expected_output_shape=shape, expected_num_trainable_weights=num_weights
     )

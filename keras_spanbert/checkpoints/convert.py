@@ -141,16 +141,13 @@ def to_huggingface(
 ) -> None:
     """Writes a model as a folder that `transformers` loads.
 
-    A `SpanBertPretrainer` becomes a `BertForMaskedLM`, or a `BertForPreTraining` if it
-    has a next sentence head. `transformers` has no class for the SBO head: it is
-    written to `span_boundary_head.safetensors`, which `from_preset` reads. A
-    `SpanBertQuestionAnswerer` becomes a `BertForQuestionAnswering`, a
-    `SpanBertTextClassifier` or `SpanBertRelationExtractor` a
-    `BertForSequenceClassification`, and a `SpanBertTokenClassifier` a
-    `BertForTokenClassification`, with the names of their labels. A
-    `SpanBertMultipleChoice` becomes a `BertForMultipleChoice`, and a
-    `SpanBertBackbone` a `BertModel`: load it with `add_pooling_layer=False` unless the
-    backbone has a pooled output.
+    A task becomes the class of `transformers` for it (`BertForQuestionAnswering`,
+    `BertForSequenceClassification` for texts and relations, `BertForTokenClassification` or
+    `BertForMultipleChoice`), with the names of its labels. A `SpanBertPretrainer` becomes a
+    `BertForMaskedLM`, or a `BertForPreTraining` if it has a next sentence head, and a
+    `SpanBertBackbone` a `BertModel`: load it with `add_pooling_layer=False` unless it has a
+    pooled output. `transformers` has no class for the SBO head: it is written to
+    `span_boundary_head.safetensors`, which `from_preset` reads.
 
     Args:
         model: `SpanBertBackbone`, or a task that `transformers` has a class for.

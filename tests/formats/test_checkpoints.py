@@ -271,23 +271,13 @@ def reference(shared_data):
     return shared_data / "reference" / "pretrained"
 
 
-def cross_entropy_sum(logits, targets):
-    logits = logits.astype("float64")
-    log_z = np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)) + logits.max(-1)
-    chosen = np.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    return ((log_z - chosen) * (targets != 0)).sum()
-
-
 @pytest.mark.every_backend
 def test_outputs_of_both_heads_equal_the_released_code(reference):
     with np.load(reference / "forward.npz") as file:
         expected = dict(file)
     encoded, logits = released_outputs(reference, expected)
     check(encoded, [expected["sequence_output"]] * 2, 1e-5)
-    for name, targets in [("mlm", "mlm_targets"), ("sbo", "pair_targets")]:
-        check([logits[name]], [expected[f"{name}_logits"]])
-        loss = cross_entropy_sum(logits[name], expected[targets])
-        assert loss == pytest.approx(float(expected[f"{name}_loss_sum"]), abs=1e-4 * 256)
+    check([logits["mlm"], logits["sbo"]], [expected["mlm_logits"], expected["sbo_logits"]])
 
 
 def test_other_entries_of_fairseq_are_ignored(reference, tmp_path, monkeypatch):
