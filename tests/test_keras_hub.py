@@ -1,86 +1,55 @@
 """keras-hub's own tests pass for the backbone, the tokenizer, layers, preprocessors and tasks."""
 
+import functools
+
 import grain
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_classifier
+import tiny_resolver
+import tiny_tagger
 from keras_hub.src.tests import test_case
-from tiny_models import VOCABULARY
+from tiny_models import VOCABULARY, L, V, backbone, tokenizer
+from tiny_tasks import TASKS
 
 import keras_spanbert as ks
 from keras_spanbert.layers.attention import SelfAttention
 from keras_spanbert.layers.tied_head import MaskedLMHead
 from keras_spanbert.layers.transformer_layer import TransformerLayer
 
-L, H = 11, 6
-TOKENIZER = ks.SpanBertTokenizer([*VOCABULARY, *(f"[unused{i}]" for i in range(1, 7))])
-V = TOKENIZER.vocabulary_size()
 TEXTS = ["a bc", "d e f g", "b"]
-LABELS, NAMES, WEIGHTS = [0, 1, 1], ["no", "yes", "yes"], [1.0, 0.5, 2.0]
-TOKENS = [["a", "bc", ""], ["d", "e", "f"], ["g", "", ""]]
-QUESTIONS = {"question": TEXTS, "context": ["a b c", "d " * 20, "e f"]}
-ANSWERS = {"text": ["b", "d", ""], "answer_start": [2, 2, -1]}
-SPANS = {"subject": [[0, 1], [0, 1], [0, 1]], "object": [[2, 4], [2, 3], [0, 1]]}
-EXAMPLES = {
-    "token": TOKENS,
-    **{name: [0, 1, 0] for name in ["subj_start", "subj_end"]},
-    **{name: [1, 2, 0] for name in ["obj_start", "obj_end"]},
-    **{name: ["A", "A", "A"] for name in ["subj_type", "obj_type"]},
-}
-SYMBOLS = ["SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END", "SUBJ=A", "OBJ=A"]
-SYMBOLS = {name: f"[unused{i}]" for i, name in enumerate(SYMBOLS, start=1)}
-TYPED = {"mode": "ner_text", "symbols": SYMBOLS}
-NAMED = {"label_names": ["no", "yes"]}
-TAGGED = {"label_names": ["O", "B-x"]}
-TAGS = [["O", "B-x", ""], ["O", "O", "B-x"], ["O", "", ""]]
+WEIGHTS = [1.0, 0.5, 2.0]
 # All tokens are masked, so that the masks do not depend on the random draws.
 CERTAIN = {"mask_rate": 1.0, "mask_token_rate": 1.0, "random_token_rate": 0.0}
-TEXT = ks.SpanBertTextClassifierPreprocessor
-ANSWER = ks.SpanBertQuestionAnswererPreprocessor, {"doc_stride": 3, "max_question_length": 3}
-CHOICE = ks.SpanBertMultipleChoicePreprocessor
-RELATION = ks.SpanBertRelationExtractorPreprocessor
-WORD = ks.SpanBertTokenClassifierPreprocessor
-CHOICES = {"prompt": TEXTS, "choices": [["a", "b"], ["c d", "e"], ["f", "g"]]}
-# Preprocessor, its arguments, and the arguments of its call.
-PREPROCESSORS = {
-    "texts": (TEXT, {}, TEXTS),
-    "classes": (TEXT, {}, (TEXTS, LABELS)),
-    "weights": (TEXT, NAMED, (TEXTS, NAMES, WEIGHTS)),
-    "numbers": (TEXT, {}, (TEXTS, WEIGHTS)),
-    "pairs": (TEXT, {}, ({"text": TEXTS, "text_pair": TEXTS[::-1]}, LABELS)),
-    "several": (TEXT, {**NAMED, "multi_label": True}, (TEXTS, [[0, 1], [1, 0], [1, 1]])),
-    "choices": (CHOICE, {}, (CHOICES, LABELS)),
-    "relations": (RELATION, {"mode": "text", **NAMED}, ({"text": TEXTS, **SPANS}, NAMES)),
-    "examples": (RELATION, TYPED, (EXAMPLES, LABELS)),
-    "untagged": (WORD, {}, TEXTS),
-    "masks": (ks.SpanBertPretrainerPreprocessor, CERTAIN, TEXTS),
-}  # fmt: skip
-# keras-hub's test maps single rows, too. These preprocessors take only batches.
-BATCHES = {
-    # A question has as many rows as windows.
-    "questions": (*ANSWER, (QUESTIONS, ANSWERS)),
-    # The words of a single row would be read as texts.
-    "words": (WORD, TAGGED, ({"words": TOKENS}, TAGS)),
-    # Pairs take their second segments from other rows.
+
+
+def build_pretrainer(objectives=None, **kwargs):
+    objectives = objectives or {}
+    arguments = {**CERTAIN, **objectives, **kwargs}
+    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer(), L, **arguments)
+    return ks.SpanBertPretrainer(backbone(), preprocessor, position_dim=3, **objectives)
+
+
+# A function that builds a model, and the arguments of a call of its preprocessor.
+CASES = {
+    **{name: (task.build, task.forms["columns"]) for name, task in TASKS.items()},
+    "texts_with_several_labels": (
+        tiny_classifier.build_multi_label, TASKS["texts_with_several_labels"].forms["numbers"],
+    ),
+    "weights": (tiny_classifier.build, (TEXTS, ["bad", "good", "good"], WEIGHTS)),
+    "numbers": (functools.partial(tiny_classifier.build, num_classes=1), (TEXTS, WEIGHTS)),
+    "pairs": (tiny_classifier.build, ({"text": TEXTS, "text_pair": TEXTS[::-1]}, [0, 1, 1])),
+    "masks": (build_pretrainer, (TEXTS,)),
+    "untagged": (tiny_tagger.build, (TEXTS,)),
     "next sentences": (
-        ks.SpanBertPretrainerPreprocessor, {**CERTAIN, "next_sentence": True, "seed": 1}, TEXTS,
+        functools.partial(build_pretrainer, {"next_sentence": True}, seed=1), (TEXTS,),
     ),
 }  # fmt: skip
-# Task, its arguments, and the name of its preprocessor and data.
-TASKS = {
-    "classes": (ks.SpanBertTextClassifier, {"num_classes": 2}, (3, 2)),
-    "weights": (ks.SpanBertTextClassifier, {"class_names": ["no", "yes"]}, (3, 2)),
-    "numbers": (ks.SpanBertTextClassifier, {"num_classes": 1}, (3, 1)),
-    "pairs": (ks.SpanBertTextClassifier, {"num_classes": 2}, (3, 2)),
-    "several": (ks.SpanBertTextClassifier, {"num_classes": 2, "multi_label": True}, (3, 2)),
-    "questions": (ks.SpanBertQuestionAnswerer, {}, None),
-    "choices": (ks.SpanBertMultipleChoice, {}, (3, 2)),
-    "relations": (ks.SpanBertRelationExtractor, {"relations": ["no", "yes"]}, (3, 2)),
-    "examples": (ks.SpanBertRelationExtractor, {"relations": ["no", "yes"]}, (3, 2)),
-    "words": (ks.SpanBertTokenClassifier, {"labels": ["O", "B-x"]}, (3, L, 2)),
-    "masks": (ks.SpanBertPretrainer, {"position_dim": 3}, {"mlm": (3, L, V), "sbo": (3, L, V)}),
-}
+# keras-hub's test maps single rows, too, and these preprocessors take only batches: a question has
+# several rows, the words of a row would be read as texts, and pairs need texts of other rows.
+BATCHES = ["questions", "words", "next sentences"]
 
 
 @pytest.fixture
@@ -89,23 +58,14 @@ def case():
     return test_case.TestCase("run_layer_test")  # The constructor needs the name of any method.
 
 
-def backbone(**kwargs):
-    return ks.SpanBertBackbone(V, 1, 2, H, 7, max_sequence_length=L, dropout=0.0, **kwargs)
-
-
-def preprocessor(name, sequence_length=L):
-    cls, arguments, _ = {**PREPROCESSORS, **BATCHES}[name]
-    return cls(TOKENIZER, sequence_length=sequence_length, **arguments)
-
-
 def test_backbone(case):
     ids = keras.ops.ones((2, 5), "int32")
-    sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": H, "intermediate_dim": 7}
+    sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 7}
     case.run_backbone_test(
         ks.SpanBertBackbone,
         {"vocabulary_size": 10, "max_sequence_length": 5, **sizes},
         {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids},
-        expected_output_shape=(2, 5, H),
+        expected_output_shape=(2, 5, 6),
     )
 
 
@@ -121,27 +81,24 @@ def test_tokenizer(case, length, detokenized):
     )
 
 
-@pytest.mark.parametrize("name", PREPROCESSORS)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in BATCHES])
 def test_preprocessor(case, name):
-    cls, arguments, data = PREPROCESSORS[name]
-    case.init_kwargs = {"tokenizer": TOKENIZER, "sequence_length": L, **arguments}
-    case.run_preprocessor_test(cls, case.init_kwargs, data)
+    build, data = CASES[name]
+    layer = build().preprocessor
+    case.init_kwargs = {**layer.get_config(), "tokenizer": layer.tokenizer}
+    case.run_preprocessor_test(type(layer), case.init_kwargs, data)
 
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_preprocessor_of_batches(case, name):
-    layer, data = preprocessor(name), BATCHES[name][-1]
+    build, given = CASES[name]
+    layer = build().preprocessor
     case.run_serialization_test(layer)
     # Without a seed, each call of the pretrainer's preprocessor draws new pairs.
-    kwargs = {"seed": 5} if name == "next sentences" else {}
-
-    def call(*given):
-        return layer(*given, **kwargs)
-
-    given = data if isinstance(data, tuple) else (data,)
+    call = functools.partial(layer, **({"seed": 5} if name == "next sentences" else {}))
     expected = call(*given)
-    found = tf.data.Dataset.from_tensor_slices(given).batch(3).map(call).get_single_element()
-    case.assertAllClose(expected, found)
+    dataset = tf.data.Dataset.from_tensor_slices(given).batch(10)
+    case.assertAllClose(expected, dataset.map(call).get_single_element())
     (found,) = grain.MapDataset.source([given]).map(lambda given: call(*given))
     test_case.assert_grain_safe_types(found)
     case.assertAllClose(expected, found)
@@ -149,23 +106,18 @@ def test_preprocessor_of_batches(case, name):
 
 def test_coreference(case):
     """Documents are nested Python structures, which `tf.data` cannot hold."""
-    layer = ks.SpanBertCoreferenceResolverPreprocessor(TOKENIZER, sequence_length=L)
-    case.run_serialization_test(layer)
-    sizes = {"max_segment_len": L, "ffnn_size": 5, "feature_size": 3}
-    resolver = ks.SpanBertCoreferenceResolver(backbone(), layer, **sizes)
+    resolver = tiny_resolver.build()
+    case.run_serialization_test(resolver.preprocessor)
     case.run_serialization_test(resolver)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [x for x in CASES if x not in ("untagged", "next sentences")])
 def test_task(case, name):
-    cls, arguments, shape = TASKS[name]
-    data = {**PREPROCESSORS, **BATCHES}[name][-1]
-    case.run_task_test(
-        cls,
-        {"backbone": backbone(), "preprocessor": preprocessor(name), **arguments},
-        data if isinstance(data, tuple) else (data,),
-        expected_output_shape=shape,
-    )
+    build, data = CASES[name]
+    model = build()
+    arguments = {name: getattr(model, name) for name in model.config_names}
+    arguments |= {"backbone": model.backbone, "preprocessor": model.preprocessor}
+    case.run_task_test(type(model), arguments, data)
 
 
 def test_span_masking(case):
@@ -202,12 +154,13 @@ def test_layer(case, cls, arguments, inputs, shape, num_weights):
 
 
 def test_uncompiled_models_predict_and_are_saved(tmp_path):
-    model = ks.SpanBertTextClassifier(backbone(), 2, preprocessor("classes"), compile=False)
-    logits = model.predict(TEXTS, verbose=0)
+    model = tiny_classifier.build(compile=False)
+    texts, labels = tiny_classifier.rows(3)
+    logits = model.predict(texts, verbose=0)
     with pytest.raises(ValueError, match="You must call `compile"):
-        model.fit(TEXTS, LABELS)
+        model.fit(texts, labels)
     with pytest.raises(ValueError, match=r"`compile\(\)`"):
-        model.evaluate(TEXTS, LABELS)
-    model.save_to_preset(tmp_path / "preset")
-    again = ks.SpanBertTextClassifier.from_preset(tmp_path / "preset")
-    np.testing.assert_allclose(again.predict(TEXTS, verbose=0), logits, atol=1e-6)
+        model.evaluate(texts, labels)
+    model.save_to_preset(tmp_path)
+    again = ks.SpanBertTextClassifier.from_preset(tmp_path)
+    np.testing.assert_allclose(again.predict(texts, verbose=0), logits, atol=1e-6)

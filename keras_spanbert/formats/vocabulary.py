@@ -8,6 +8,11 @@ from keras_spanbert import cache, files
 _SPECIAL = re.compile(r"\[.*\]")
 # Every vocabulary has these. Whether they are found in texts is an argument of the tokenizer.
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# The files of a folder that are read here.
+VOCABULARY_FILES = (
+    "vocab.txt", "tokenizer.json", "tokenizer_config.json", "added_tokens.json",
+    "special_tokens_map.json",
+)  # fmt: skip
 
 
 def read_vocabulary(path: str) -> list[str] | None:

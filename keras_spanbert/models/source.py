@@ -22,7 +22,7 @@ from keras import ops
 from keras_spanbert import cache, files, keras_private, stores
 from keras_spanbert.checks import check_path
 from keras_spanbert.formats import fairseq, google, huggingface, tensors
-from keras_spanbert.formats.vocabulary import find_vocabulary
+from keras_spanbert.formats.vocabulary import VOCABULARY_FILES, find_vocabulary
 from keras_spanbert.layers.sublayers import flatten_sublayers
 from keras_spanbert.models.checkpoint_entries import Checkpoint
 from keras_spanbert.wording import LOG
@@ -35,18 +35,8 @@ _CONFIGS = {
     keras_hub.models.Preprocessor: "preprocessor.json",
     keras_hub.tokenizers.Tokenizer: "tokenizer.json",
 }
-_SETTINGS = [
-    *_CONFIGS.values(),
-    "vocab.txt",
-    "tokenizer_config.json",
-    "added_tokens.json",
-    "special_tokens_map.json",
-    "model.safetensors.index.json",
-    "pytorch_model.bin.index.json",
-    # Only in keras-hub presets.
-    "metadata.json",
-    "model.weights.json",
-]
+# Small files. keras-hub presets have a dozen.
+_SETTINGS = ("*.json", "vocab.txt")
 # Arguments of `from_preset` for `open_source`, not for the class.
 OPTIONS = ("num_heads", "vocabulary")
 _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
@@ -209,7 +199,7 @@ def open_source(
         path = _download(given)
     elif stores.kind(given) == "file":  # Its vocabulary may be next to it.
         folder, name = os.path.split(given)
-        wanted = (name, *_SETTINGS)
+        wanted = (name, *VOCABULARY_FILES)
         path = os.path.join(cache.local_copy(folder, lambda found: found in wanted), name)
     else:
         # Skips the other folders of a run, such as `checkpoints/`.
