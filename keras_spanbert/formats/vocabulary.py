@@ -15,16 +15,9 @@ VOCABULARY_FILES = (
 )  # fmt: skip
 
 
-def read_vocabulary(path: str) -> list[str] | None:
-    """Returns the tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their IDs.
-
-    `path` is a file, or a folder that may hold one. If it has neither, returns `None`.
-    """
+def read_vocabulary(path: str) -> list[str]:
+    """Returns the tokens of a `vocab.txt` or a `tokenizer.json`, in the order of their IDs."""
     path = cache.local_copy(path)
-    if os.path.isdir(path):
-        found = [os.path.join(path, name) for name in ["vocab.txt", "tokenizer.json"]]
-        found = [name for name in found if os.path.isfile(name)]
-        return read_vocabulary(found[0]) if found else None
     if path.endswith(".json"):
         model = files.read_json(path).get("model")
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
@@ -37,15 +30,9 @@ def read_vocabulary(path: str) -> list[str] | None:
         return tokens
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
-            tokens = [line.rstrip("\r\n") for line in file]
+            return [line.rstrip("\r\n") for line in file]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8. Received: {error}") from None
-    # As in transformers, the last of equal tokens is found in texts.
-    last = {token: number for number, token in enumerate(tokens)}
-    return [
-        token if last[token] == number else f"[repeated {number}]"
-        for number, token in enumerate(tokens)
-    ]
 
 
 def read_added_tokens(
@@ -128,11 +115,6 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
         normalizer = files.read_json(os.path.join(folder, name)).get("normalizer")
         settings = normalizer if isinstance(normalizer, dict) else {}
         lowercase = settings.get("lowercase")
-    if lowercase not in (None, True, False):
-        raise ValueError(
-            f"{os.path.join(folder, name)}: lower-casing must be true or false. "
-            f"Received: {lowercase!r}"
-        )
     if lowercase is None:
         if upper is None:
             return True, ["Uncased: no token of the vocabulary has an upper-case letter"]
@@ -158,30 +140,36 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
 
 
 def read_tokenizer_file(path: str, lowercase: bool) -> tuple[list[str], dict[str, bool]]:
-    """Returns the vocabulary and the added tokens of a `tokenizer.json`.
+    """Returns the vocabulary and the added tokens of a `vocab.txt` or `tokenizer.json`.
 
     Raises `ValueError` if it does not treat upper-case letters as `lowercase` says.
     """
     tokens = read_vocabulary(path)
-    normalizer = files.read_json(path).get("normalizer")
+    normalizer = files.read_json(path).get("normalizer") if path.endswith(".json") else None
     theirs = normalizer.get("lowercase") if isinstance(normalizer, dict) else None
     if theirs not in (None, lowercase):
         raise ValueError(
             f"`lowercase` (--lowercase) must be {theirs}, as in {path}. Received: {lowercase}"
         )
     added, _ = read_added_tokens(path, tokens)
-    return [*dict.fromkeys([*tokens, *added])], added
+    return [*tokens, *(token for token in added if token not in tokens)], added
 
 
 def find_vocabulary(
     folder: str, vocabulary: str | None = None, num_embeddings: int | None = None
 ) -> dict:
     """Returns the arguments of a `Checkpoint` about its tokenizer, from a folder or a file."""
-    tokens = read_vocabulary(vocabulary or folder)
-    if tokens is None:
+    paths = [os.path.join(folder, name) for name in ["vocab.txt", "tokenizer.json"]]
+    paths = [vocabulary] if vocabulary else list(filter(os.path.isfile, paths))
+    if not paths:
         return {"notes": ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]}
+    tokens = read_vocabulary(paths[0])
+    # As in transformers, the last of equal tokens is found in texts.
+    last = {token: number for number, token in enumerate(tokens)}
+    repeated = [number for number, token in enumerate(tokens) if last[token] != number]
+    for number in repeated:
+        tokens[number] = f"[repeated {number}]"
     added, added_notes = read_added_tokens(vocabulary or folder, tokens, num_embeddings)
-    repeated = [number for number, token in enumerate(tokens) if token == f"[repeated {number}]"]
     if repeated:
         added_notes.append(
             f"Warning: the vocabulary repeats tokens. Their last IDs are used, and the first ones, "

@@ -2,13 +2,13 @@
 
 import functools
 import os
+from collections.abc import Iterable
 
 import keras
 import keras_hub
 import numpy as np
 import tokenizers
 
-from keras_spanbert import cache
 from keras_spanbert.checks import accepts_datasets, check_counts, check_flags, check_in, to_python
 from keras_spanbert.formats.vocabulary import read_tokenizer_file
 from keras_spanbert.keras_private import is_loading_safely
@@ -118,20 +118,17 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     def set_vocabulary(self, vocabulary):
         for name in ["reference", "normalizer", "fast_wordpiece", "traced"]:
             self.__dict__.pop(name, None)  # Computed from the old vocabulary.
-        try:
-            if isinstance(vocabulary, (str, os.PathLike)):
-                vocabulary = os.fspath(cache.local_copy(vocabulary))
-                if vocabulary.endswith(".json") and not is_loading_safely():
-                    vocabulary, added = read_tokenizer_file(vocabulary, self.lowercase)
-                    self.added_tokens = {**added, **self.added_tokens}
-            super().set_vocabulary(vocabulary)
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{vocabulary} must be UTF-8. Received: {error}") from None
-        except Exception:
+        if isinstance(vocabulary, (str, os.PathLike)):
+            vocabulary = os.fspath(vocabulary)
+            if not is_loading_safely():  # Otherwise keras-hub refuses to read a file.
+                vocabulary, added = read_tokenizer_file(vocabulary, self.lowercase)
+                self.added_tokens = {**added, **self.added_tokens}
+        elif isinstance(vocabulary, Iterable):
+            vocabulary = list(vocabulary)
+        if isinstance(vocabulary, list):
             # TensorFlow's error does not name the token that is repeated or is not a string.
-            _check_tokens(getattr(self, "vocabulary", None) or [])
-            raise
-        _check_tokens(self.vocabulary or [])
+            _check_tokens(vocabulary)
+        super().set_vocabulary(vocabulary)
         lacking = set(self.added_tokens) - set(self.vocabulary or self.added_tokens)
         check_in("added_tokens", sorted(lacking)[:5], not lacking, "in the vocabulary")
 

@@ -51,16 +51,15 @@ def test_casing_its_source_and_warnings(
 
 
 def test_vocabulary_from_text_or_tokenizer_file(tmp_path):
-    assert read_vocabulary(str(tmp_path)) is None
+    assert list(find_vocabulary(tmp_path)) == ["notes"]
     model = {"type": "WordPiece", "vocab": {token: i for i, token in enumerate(UNCASED)}}
     write(tmp_path / "tokenizer.json", {"model": model})
-    assert read_vocabulary(str(tmp_path)) == UNCASED
+    assert find_vocabulary(tmp_path)["vocabulary"] == UNCASED
     # Only \n and \r\n end lines, as U+2028 is a token of some vocabularies.
     write(tmp_path / "vocab.txt", "a\r\nb\n\u2028\n")
-    assert read_vocabulary(str(tmp_path)) == ["a", "b", "\u2028"]
-    write(tmp_path / "vocab.txt", b"a\n\xff\n")
+    assert find_vocabulary(tmp_path)["vocabulary"] == ["a", "b", "\u2028"]
     with pytest.raises(ValueError, match="vocab.txt must be UTF-8"):
-        read_vocabulary(str(tmp_path))
+        read_vocabulary(write(tmp_path / "vocab.txt", b"a\n\xff\n"))
 
 
 @pytest.mark.parametrize(
@@ -73,4 +72,4 @@ def test_vocabulary_from_text_or_tokenizer_file(tmp_path):
 )
 def test_other_tokenizer_file_is_refused(tmp_path, model, error):
     with pytest.raises(ValueError, match=error):
-        read_vocabulary(str(write(tmp_path / "tokenizer.json", {"model": model})))
+        read_vocabulary(write(tmp_path / "tokenizer.json", {"model": model}))
