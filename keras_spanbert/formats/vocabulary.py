@@ -157,12 +157,15 @@ def read_tokenizer_file(path: str, lowercase: bool) -> tuple[list[str], dict[str
 
 def find_vocabulary(
     folder: str, vocabulary: str | None = None, num_embeddings: int | None = None
-) -> dict:
-    """Returns the arguments of a `Checkpoint` about its tokenizer, from a folder or a file."""
+) -> tuple[dict, list[str]]:
+    """Returns arguments of the tokenizer, from a folder or a file, and sentences for the user.
+
+    Without a vocabulary, there are no arguments.
+    """
     paths = [os.path.join(folder, name) for name in ["vocab.txt", "tokenizer.json"]]
     paths = [vocabulary] if vocabulary else list(filter(os.path.isfile, paths))
     if not paths:
-        return {"notes": ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]}
+        return {}, ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]
     tokens = read_vocabulary(paths[0])
     # As in transformers, the last of equal tokens is found in texts.
     last = {token: number for number, token in enumerate(tokens)}
@@ -177,9 +180,6 @@ def find_vocabulary(
         )
     # Added tokens do not show whether a model is cased.
     lowercase, notes = decide_lowercase(folder, tokens)
-    return {
-        "vocabulary": [*dict.fromkeys([*tokens, *added])],
-        "added_tokens": added,
-        "lowercase": lowercase,
-        "notes": notes + added_notes,
-    }
+    all_tokens = [*dict.fromkeys([*tokens, *added])]
+    arguments = {"vocabulary": all_tokens, "added_tokens": added, "lowercase": lowercase}
+    return arguments, notes + added_notes

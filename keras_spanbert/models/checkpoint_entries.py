@@ -6,7 +6,7 @@ LayerNorm, and PyTorch's shapes: a kernel is `[out, in]`. Each model class lists
 """
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -105,37 +105,27 @@ class Checkpoint:
 
     `name` is its origin, for messages. `settings` are those of `transformers.BertConfig`; the
     attribute also has defaults, and the sizes of an SBO head and a classifier. `tensors` are
-    `tensors.Tensor`s by Hugging Face's names, with or without `bert.`. `vocabulary`, `lowercase`
-    and `added_tokens` are for the tokenizer, and `notes` for the user. Raises `ValueError` if a
-    part is missing, is not supported, or does not fit another one.
+    `tensors.Tensor`s by Hugging Face's names, with or without `bert.`. `notes` are for the user,
+    and `tokenizer` has the tokenizer's arguments, if the vocabulary is known. Raises `ValueError` if
+    a part is missing, is not supported, or does not fit another one.
     """
 
     is_quantized = False
     task = None
 
-    def __init__(
-        self,
-        name: str,
-        settings: dict,
-        tensors: dict,
-        vocabulary: list[str] | None = None,
-        lowercase: bool = False,
-        notes: Iterable[str] = (),
-        added_tokens: dict[str, bool] | None = None,
-    ):
+    def __init__(self, name: str, settings: dict, tensors: dict, notes: list[str], tokenizer: dict):
         self.name = name
         self.tensors = self._canonicalize_names(tensors)
         self.settings = self._check_settings(settings)
-        self.vocabulary = vocabulary
-        self.lowercase = lowercase
-        self.added_tokens = added_tokens or {}
-        self.notes = list(notes)
+        self.tokenizer_arguments = tokenizer
+        self.notes = notes
         self.rows = []  # The outcome for each tensor, and for each weight without one.
         self._check_ties()
-        if vocabulary is not None and len(vocabulary) != self.settings["vocab_size"]:
+        num_tokens = len(tokenizer.get("vocabulary", ()))
+        if tokenizer and num_tokens != self.settings["vocab_size"]:
             raise ValueError(
                 f"{name}: the vocabulary must have as many tokens as the embeddings, "
-                f"{self.settings['vocab_size']}. Received: {len(vocabulary)}. The tokens that were "
+                f"{self.settings['vocab_size']}. Received: {num_tokens}. The tokens that were "
                 "added to a vocabulary are in the tokenizer's added_tokens.json or tokenizer.json; "
                 "`vocabulary` names a file with all tokens"
             )
@@ -146,7 +136,7 @@ class Checkpoint:
 
     @property
     def has_vocabulary(self) -> bool:
-        return self.vocabulary is not None
+        return bool(self.tokenizer_arguments)
 
     def saved(self, cls: type) -> None:
         """Returns `None`: only presets have saved objects."""
@@ -169,9 +159,8 @@ class Checkpoint:
         return cls(**{**cls.arguments_in(self), **changes})
 
     def tokenizer(self, cls: type, **changes):
-        names = ["vocabulary", "lowercase", "added_tokens"]
-        arguments = {**{name: getattr(self, name) for name in names}, **changes}
-        if arguments["vocabulary"] is None:
+        arguments = {**self.tokenizer_arguments, **changes}
+        if not self.has_vocabulary:
             raise ValueError(
                 f"{self.name} must contain vocab.txt or tokenizer.json, or `vocabulary` "
                 "must name one of them. Received: neither"

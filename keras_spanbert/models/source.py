@@ -267,9 +267,8 @@ def _open(path, source, num_heads, vocabulary):
             f"Received: num_heads={num_heads} with {source}"
         )
     size = settings.get("vocab_size")
-    arguments = find_vocabulary(folder, vocabulary, size if type(size) is int else None)
-    arguments["notes"] = notes + arguments["notes"]
-    return Checkpoint(source, settings, found, **arguments)
+    tokenizer, more = find_vocabulary(folder, vocabulary, size if type(size) is int else None)
+    return Checkpoint(source, settings, found, notes + more, tokenizer)
 
 
 def _is_preset(folder):

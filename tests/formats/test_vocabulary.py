@@ -10,9 +10,9 @@ CASED, UNCASED = [*SPECIAL, "the", "The"], [*SPECIAL, "the", "##é"]
 
 def test_last_of_equal_tokens_counts_as_in_transformers(tmp_path):
     path = write(tmp_path / "vocab.txt", "\n".join([*SPECIAL, "the", "of", "the"]))
-    found = find_vocabulary(tmp_path)
+    found, (*_, note) = find_vocabulary(tmp_path)
     assert found["vocabulary"] == [*SPECIAL, "[repeated 5]", "of", "the"]
-    assert "repeats tokens" in found["notes"][-1] and "such as 5" in found["notes"][-1]
+    assert "repeats tokens" in note and "such as 5" in note
     theirs = pytest.importorskip("transformers").BertTokenizer(str(path))
     ours = ks.SpanBertTokenizer(found["vocabulary"], lowercase=True)
     assert ours("the of").tolist() == theirs("the of", add_special_tokens=False).input_ids
@@ -51,13 +51,13 @@ def test_casing_its_source_and_warnings(
 
 
 def test_vocabulary_from_text_or_tokenizer_file(tmp_path):
-    assert list(find_vocabulary(tmp_path)) == ["notes"]
+    assert find_vocabulary(tmp_path)[0] == {}
     model = {"type": "WordPiece", "vocab": {token: i for i, token in enumerate(UNCASED)}}
     write(tmp_path / "tokenizer.json", {"model": model})
-    assert find_vocabulary(tmp_path)["vocabulary"] == UNCASED
+    assert find_vocabulary(tmp_path)[0]["vocabulary"] == UNCASED
     # Only \n and \r\n end lines, as U+2028 is a token of some vocabularies.
     write(tmp_path / "vocab.txt", "a\r\nb\n\u2028\n")
-    assert find_vocabulary(tmp_path)["vocabulary"] == ["a", "b", "\u2028"]
+    assert find_vocabulary(tmp_path)[0]["vocabulary"] == ["a", "b", "\u2028"]
     with pytest.raises(ValueError, match="vocab.txt must be UTF-8"):
         read_vocabulary(write(tmp_path / "vocab.txt", b"a\n\xff\n"))
 
