@@ -1,6 +1,6 @@
 """Reads fairseq checkpoints of SpanBERT, the only ones with both the MLM and SBO heads."""
 
-from keras_spanbert.formats.tensors import Tensor, open_torch, without_wrappers
+from keras_spanbert.formats.tensors import Tensor, canonical_names, open_torch
 
 _PREFIX = "decoder."
 _HEAD_DIM = 64  # The same in every released BERT.
@@ -14,7 +14,7 @@ def read_fairseq(
     Sizes are derived from the tensors, which do not show the number of attention heads. By default
     there is one head per 64 units of the hidden size.
     """
-    found = without_wrappers(open_torch(path, is_fairseq=True), source)
+    found = canonical_names(open_torch(path, is_fairseq=True), source)
     tensors = {
         name.removeprefix(_PREFIX): tensor
         for name, tensor in found.items()

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_in
-from keras_spanbert.formats.tensors import Tensor, find_tensor_files, open_tensors, without_wrappers
+from keras_spanbert.formats.tensors import Tensor, find_tensor_files, open_tensors
 
 # In a file of its own: `transformers` would warn about weights that it does not know.
 SBO_FILE = "span_boundary_head.safetensors"
@@ -33,7 +33,7 @@ _ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 def read_huggingface(folder: str) -> tuple[dict, dict[str, Tensor]]:
     """Returns the settings and tensors of a Hugging Face folder."""
-    tensors = without_wrappers(open_tensors(find_tensor_files(folder)), folder)
+    tensors = open_tensors(find_tensor_files(folder))
     if os.path.isfile(os.path.join(folder, SBO_FILE)):
         head = open_tensors([os.path.join(folder, SBO_FILE)])
         tensors.update((n, t) for n, t in head.items() if n.startswith(_SBO_PREFIX))

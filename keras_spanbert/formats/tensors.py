@@ -73,16 +73,22 @@ def open_tensors(paths) -> dict[str, Tensor]:
     return tensors
 
 
-def without_wrappers(tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Removes wrappers, such as `module.`, from the names of tensors, unless a name is taken."""
-    names = {name: ".".join(p for p in name.split(".") if p not in _WRAPPERS) for name in tensors}
-    plain = {name for name, short in names.items() if name == short}
-    found = {}
-    for name, short in names.items():
-        other = found.setdefault(name if short in plain else short, name)
+def canonical_names(tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Removes wrappers and `bert.` from the names of tensors, and renames `gamma` and `beta`.
+
+    A wrapper, such as `module.`, is kept if there is a tensor of the name without it.
+    """
+    given = {}
+    for name in tensors:
+        short = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+        short = (name if short in tensors else short).removeprefix("bert.")
+        for old, new in [(".gamma", ".weight"), (".beta", ".bias")]:
+            if short.endswith(old):
+                short = short.removesuffix(old) + new
+        other = given.setdefault(short, name)
         if other != name:
             raise ValueError(f"{source} must have each tensor once. Received: {other} and {name}")
-    return {short: tensors[name] for short, name in found.items()}
+    return {short: tensors[name] for short, name in given.items()}
 
 
 def _open_safetensors(path):

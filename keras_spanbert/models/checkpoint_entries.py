@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_spanbert.formats.huggingface import ACTIVATIONS
+from keras_spanbert.formats.tensors import canonical_names
 from keras_spanbert.keras_private import lora_variables
 from keras_spanbert.models.lora import lora_layers, merged_values
 from keras_spanbert.wording import LOG
@@ -106,8 +107,8 @@ class Checkpoint:
     `name` is its origin, for messages. `settings` are those of `transformers.BertConfig`; the
     attribute also has defaults, and the sizes of an SBO head and a classifier. `tensors` are
     `tensors.Tensor`s by Hugging Face's names, with or without `bert.`. `notes` are for the user,
-    and `tokenizer` has the tokenizer's arguments, if the vocabulary is known. Raises `ValueError` if
-    a part is missing, is not supported, or does not fit another one.
+    and `tokenizer` has the arguments of the tokenizer, if there is one. Raises `ValueError` if a
+    part is missing, is not supported, or does not fit another one.
     """
 
     is_quantized = False
@@ -115,7 +116,7 @@ class Checkpoint:
 
     def __init__(self, name: str, settings: dict, tensors: dict, notes: list[str], tokenizer: dict):
         self.name = name
-        self.tensors = self._canonicalize_names(tensors)
+        self.tensors = canonical_names(tensors, name)
         self.settings = self._check_settings(settings)
         self.tokenizer_arguments = tokenizer
         self.notes = notes
@@ -258,24 +259,6 @@ class Checkpoint:
             )
 
     # === Checks ===
-    def _canonicalize_names(self, tensors):
-        given = {}
-        for name in tensors:
-            canonical = name.removeprefix("bert.")
-            for old, new in [(".gamma", ".weight"), (".beta", ".bias")]:
-                if canonical.endswith(old):
-                    canonical = canonical.removesuffix(old) + new
-            other = given.setdefault(canonical, name)
-            if other != name:
-                raise ValueError(
-                    f"{self.name} must have each tensor once. Received: {other} and {name}"
-                )
-        found = {canonical: tensors[name] for canonical, name in given.items()}
-        for name, tied in _TIES.items():
-            if name.endswith(".bias") and name in found:  # Some checkpoints have only this one.
-                found.setdefault(tied, found[name])
-        return found
-
     def _check_settings(self, settings):
         settings = {"type_vocab_size": 2, "hidden_act": "gelu", **_RATES, **settings}
         known = {
@@ -310,9 +293,12 @@ class Checkpoint:
 
     def _check_ties(self):
         for name, tied in _TIES.items():
-            if name not in self.tensors or tied not in self.tensors:
+            tensor = self.tensors.get(name)
+            if tensor is None:
                 continue
-            if not np.array_equal(self.tensors[name].read(), self.tensors[tied].read()):
+            if name.endswith(".bias"):  # Some checkpoints have only this one.
+                self.tensors.setdefault(tied, tensor)
+            if not np.array_equal(tensor.read(), self.tensors.get(tied, tensor).read()):
                 raise ValueError(
                     f"{self.name}: the tensor {name} must be the same as {tied}, because the "
                     "model has only one weight for both. Received: other values"
