@@ -5,37 +5,24 @@ import sys
 import numpy as np
 import pytest
 from processes import run_python
+from tiny_models import pretrainer
 
 import keras_spanbert as ks
-from keras_spanbert.data.batches import Batches
-from keras_spanbert.data.corpus import Corpus
 
 
-def export(answerer, folder):
-    ks.serving.export_saved_model(answerer, str(folder / "served"))
-
-
-def read_corpus(answerer, folder):
-    (folder / "a.txt").write_text("ann wrote it")
-    tokenizer = answerer.preprocessor.tokenizer
-    preprocessor = ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=8)
-    Corpus(str(folder / "a.txt")).training_dataset(preprocessor, batch_size=2, seed=1)
-
-
-def stream(answerer, folder):
-    Batches((np.ones(2),), batch_size=1, seed=1).dataset()
-
-
-@pytest.mark.parametrize("use", [export, read_corpus, stream])
-def test_missing_tensorflow_error_says_what_to_install(use, tmp_path, monkeypatch):
-    import tiny_answerer
-
-    answerer = tiny_answerer.build()
+def test_missing_tensorflow_error_says_what_to_install(tmp_path, monkeypatch):
+    model, corpus = pretrainer(), tmp_path / "a.txt"
+    corpus.write_text("a b c")
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(
-        ImportError, match="needs the package tensorflow, .* install tensorflow tensorflow-t"
-    ):
-        use(answerer, tmp_path)
+    for use in [
+        lambda: ks.serving.export_saved_model(model, tmp_path / "served"),
+        lambda: ks.Corpus(corpus).training_dataset(model.preprocessor, batch_size=2, seed=1),
+        ks.Batches((np.ones(2),), batch_size=1, seed=1).dataset,
+    ]:
+        with pytest.raises(
+            ImportError, match="needs the package tensorflow, .* install tensorflow tensorflow-t"
+        ):
+            use()
     assert not (tmp_path / "served").exists()
 
 
