@@ -83,10 +83,11 @@ def test_files_and_folders_on_disk_and_in_stores(broken, bucket, tmp_path):
         stores.rename(folder, moved)
         assert stores.kind(folder) is None and stores.kind(moved) == "directory"
         stores.rename(moved, folder)
-        for name in ["a1", "a[1]", "b*", "bc"]:
+        # Names are no globs. Those of `broken` could not be: it is a local file system.
+        odd = [] if place == broken else ["a[1]", "b*"]
+        for name in ["a1", "bc", *odd]:
             put(stores.join(folder, name), "text")
-        # Names are no globs.
-        for name in ["a.txt", "a.txt", "inner", "a[1]", "b*"]:
+        for name in ["a.txt", "a.txt", "inner", *odd]:
             stores.remove(stores.join(folder, name))
         assert sorted(stores.names(folder)) == ["a1", "bc", "config.json"]
         for _ in range(2):
