@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_chooser
 import tiny_classifier
 import tiny_resolver
 import tiny_tagger
@@ -38,6 +39,7 @@ CASES = {
     "texts_with_several_labels": (
         tiny_classifier.build_multi_label, TASKS["texts_with_several_labels"].forms["numbers"],
     ),
+    "choices": (tiny_chooser.build, ({"prompt": TEXTS, "choices": [TEXTS] * 3}, [0, 1, 2])),
     "weights": (tiny_classifier.build, (TEXTS, ["bad", "good", "good"], WEIGHTS)),
     "numbers": (functools.partial(tiny_classifier.build, num_classes=1), (TEXTS, WEIGHTS)),
     "pairs": (tiny_classifier.build, ({"text": TEXTS, "text_pair": TEXTS[::-1]}, [0, 1, 1])),
