@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import json
 import os
 from collections.abc import Callable, Iterator
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from keras_spanbert.checks import check_in, is_number
 from keras_spanbert.layers.layout import new_layout
-from keras_spanbert.optional import jax, tf
+from keras_spanbert.optional import jax, multihost_utils, tf, torch
 
 MODES = ("auto", "none", "data", "model")
 # Seconds that processes wait for one another at the start.
@@ -28,17 +29,12 @@ _RULE = (
 def to_numpy(variable: keras.Variable) -> np.ndarray:
     """Returns the whole value of a variable. All processes must call it: each may have a part."""
     if is_sharded(variable):
-        from jax.experimental import multihost_utils
-
         return np.asarray(multihost_utils.process_allgather(variable.value, tiled=True))
     return keras.ops.convert_to_numpy(variable)
 
 
 def assign(variable: keras.Variable, array) -> None:
-    """Sets a variable to an array with the same value in all processes.
-
-    If the variable is split over processes, only slices of this process's parts are read.
-    """
+    """Sets a variable to an array that is equal in all processes. Each reads only its own parts."""
     if not is_sharded(variable):
         variable.assign(np.asarray(array))
         return
@@ -62,25 +58,15 @@ def process_index() -> int:
     """Returns the index of this process among those that train together."""
     if keras.backend.backend() == "jax":
         return jax.process_index()
-    if num_torch_processes() > 1:
-        import torch
-
-        return torch.distributed.get_rank()
-    return 0
+    return torch.distributed.get_rank() if num_torch_processes() > 1 else 0
 
 
 def all_gather(number: int) -> list[int]:
     """Returns the integers of all processes, as a list. All processes must call it."""
-    if keras.backend.backend() == "jax":
-        from jax.experimental import multihost_utils
-
-        if jax.process_count() == 1:
-            return [number]
+    if keras.backend.backend() == "jax" and jax.process_count() > 1:
         return multihost_utils.process_allgather(np.array(number)).tolist()
     if num_torch_processes() == 1:
         return [number]
-    import torch
-
     numbers = [torch.tensor(number) for _ in range(num_torch_processes())]
     torch.distributed.all_gather(numbers, torch.tensor(number))
     return [int(number) for number in numbers]
@@ -95,18 +81,12 @@ def num_torch_processes() -> int:
     """Returns the number of PyTorch processes that train together, 1 on other backends."""
     if keras.backend.backend() != "torch":
         return 1
-    import torch
-
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return 1
-    return torch.distributed.get_world_size()
+    is_joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if is_joined else 1
 
 
 def mean_over_replicas(x):
-    """Returns the mean of a tensor over the replicas of a step.
-
-    On JAX the tensor is returned unchanged, because it is computed from the whole batch.
-    """
+    """Returns the mean of a tensor over the replicas of a step. On JAX it is that of the batch."""
     if keras.backend.backend() == "tensorflow":
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:
@@ -114,8 +94,6 @@ def mean_over_replicas(x):
         return context.all_reduce(tf.distribute.ReduceOp.MEAN, x)
     if num_torch_processes() == 1 or x.device.type == "meta":
         return x
-    import torch
-
     mean = x.detach() / num_torch_processes()
     torch.distributed.all_reduce(mean)
     return mean
@@ -141,7 +119,6 @@ def sum_over_replicas(tensors):
 
 def wrap_in_ddp(model: keras.Model, call: Callable):
     """Returns a PyTorch module that calls `call` and averages gradients over all processes."""
-    import torch
 
     class Forward(torch.nn.Module):
         def __init__(self):
@@ -156,16 +133,11 @@ def wrap_in_ddp(model: keras.Model, call: Callable):
 
 @contextlib.contextmanager
 def sync_metrics(metrics: list[keras.Metric]) -> Iterator[None]:
-    """Context manager in which metrics have the results of all PyTorch processes together.
-
-    It adds up their variables, and restores this process's own values at the end.
-    """
+    """Inside this context, metrics have the results of all PyTorch processes together."""
     variables = [variable for metric in metrics for variable in metric.variables]
     if num_torch_processes() == 1 or not variables:
         yield
         return
-    import torch
-
     own = [variable.value.detach().clone() for variable in variables]
     sums = torch.cat([value.reshape(-1).to(torch.float64) for value in own])
     torch.distributed.all_reduce(sums)
@@ -180,15 +152,11 @@ def sync_metrics(metrics: list[keras.Metric]) -> Iterator[None]:
 
 # === Batches whose rows JAX divides over its devices ===
 def num_batch_shards() -> int:
-    """Returns how many equal parts JAX divides this process's rows of a batch into.
-
-    Returns 1 on other backends and without a distribution.
-    """
+    """Returns how many equal parts JAX divides this process's rows of a batch into, or 1."""
     engine = keras.distribution.distribution()
     if engine is None or keras.backend.backend() != "jax":
         return 1
-    mesh = engine.device_mesh
-    shards = dict(zip(mesh.axis_names, mesh.shape))[engine.batch_dim_name]
+    shards = engine.device_mesh.backend_mesh.shape[engine.batch_dim_name]
     return max(1, shards // jax.process_count())
 
 
@@ -203,27 +171,23 @@ def check_even_rows(num_rows: int, batch_size: int | None) -> None:
 
 @contextlib.contextmanager
 def even_batches(model: keras.Model) -> Iterator[None]:
-    """Context manager that explains errors about uneven batches.
-
-    On JAX, it also puts the weights back into the model after any error.
-    """
-    is_jax = keras.backend.backend() == "jax"
-    variables = []
-    if is_jax:
-        of_optimizer = model.optimizer.variables if model.optimizer else []
-        variables = [*model.variables, *of_optimizer, *model.metrics_variables]
+    """On JAX, explains errors about uneven batches, and restores the weights after any error."""
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    of_optimizer = model.optimizer.variables if model.optimizer else []
+    variables = [*model.variables, *of_optimizer, *model.metrics_variables]
     values = [variable.value for variable in variables]
     try:
         yield
     except Exception as error:
-        if is_jax:
-            # Keras took the weights out of the model. Restore those of the last step.
-            model.jax_state_sync()
-            for variable, value in zip(variables, values):
-                try:
-                    variable.value  # noqa: B018
-                except TypeError:  # There was no step yet, and the initializer is `None` by now.
-                    variable.assign(value)
+        # Keras took the weights out of the model. Restore those of the last step.
+        model.jax_state_sync()
+        for variable, value in zip(variables, values):
+            try:
+                variable.value  # noqa: B018
+            except TypeError:  # There was no step yet, and the initializer is `None` by now.
+                variable.assign(value)
         shards = num_batch_shards()
         if shards == 1 or type(error).__name__ != "IndivisibleError":
             raise
@@ -288,10 +252,7 @@ class Distribution:
         return stream.dataset(self.part, self.num_parts)
 
     def split(self, dataset):
-        """Returns this process's rows of each batch of a `tf.data.Dataset`.
-
-        All processes make complete batches. With `dataset` they make only their own rows.
-        """
+        """Returns a `tf.data.Dataset` of this process's rows. All processes make whole batches."""
         if self.num_parts == 1:
             return dataset
 
@@ -348,8 +309,6 @@ class Distribution:
         if keras.backend.backend() == "jax":
             jax.distributed.shutdown()
         else:
-            import torch
-
             # All close at the same time, so that a slow process still finds the store.
             torch.distributed.barrier()
             torch.distributed.destroy_process_group()
@@ -358,8 +317,7 @@ class Distribution:
 def distribute(mode: str = "auto", dead_after: int | None = None) -> Distribution:
     """Makes models that are built afterwards train on all devices of all processes.
 
-    The same script runs on one device and on many. Batches, losses and metrics are
-    the same as those of one process with the whole batch.
+    Batches, losses and metrics are those of one process with the whole batch.
 
     - TensorFlow: `MirroredStrategy` over the GPUs of a host, or `TPUStrategy`
       where the environment variable `TPU_NAME` names a TPU.
@@ -370,18 +328,17 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
     - PyTorch: `DistributedDataParallel` between the processes that `torchrun`
       starts, one device per process.
 
-    Call it once, before anything else uses the backend. Set random seeds afterwards,
-    because with several JAX processes this function sets a seed that all share.
+    Call it once, before anything else uses the backend. Set random seeds afterwards:
+    several JAX processes get a common seed here.
 
     Args:
         mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
             with several devices or processes, else "none".
         dead_after: int. Seconds after which a process that stopped without closing
             its connections, as if its host lost power, ends the others with an
-            error. On JAX, these are seconds without a heartbeat. On PyTorch, it is
-            the timeout of the process group: the longest time that a process waits
-            for the others, for example while one evaluates. Defaults to `None`:
-            30 on JAX, 1,800 on PyTorch.
+            error. On JAX, seconds without a heartbeat. On PyTorch, the longest time
+            that a process waits for the others, for example while one evaluates.
+            Defaults to `None`: 30 on JAX, 1,800 on PyTorch.
 
     Returns:
         `Distribution`.
@@ -408,13 +365,10 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
     is_right = is_number(dead_after) and dead_after >= 1
     check_in("dead_after", dead_after, is_right, "at least 1")
     if backend != "tensorflow":
-        # TensorFlow, if it is installed, only feeds data then, and would occupy the memory of the
-        # GPUs.
-        with contextlib.suppress(ImportError):
-            import tensorflow as tf
-
-            with contextlib.suppress(RuntimeError):  # It is using them already.
-                tf.config.set_visible_devices([], "GPU")
+        # TensorFlow only feeds data then, and would occupy the memory of the GPUs. It may not be
+        # installed, or use them already.
+        with contextlib.suppress(ImportError, RuntimeError):
+            tf.config.set_visible_devices([], "GPU")
     if mode == "model" and backend != "jax":
         raise ValueError(
             "Model parallelism needs the JAX backend (KERAS_BACKEND=jax). Received: "
@@ -436,8 +390,6 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
 
 
 def _tensorflow(mode):
-    import json
-
     workers = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
     if sum(len(hosts) for hosts in workers.values()) > 1:
         raise ValueError(
@@ -502,8 +454,6 @@ def _connect_jax(count, dead_after):
         # Otherwise a process that fails would wait for the others, which wait for it.
         shutdown_timeout_seconds=dead_after,
     )
-    from jax.experimental import multihost_utils
-
     # Without a common seed the processes would start with different weights.
     seed = np.random.default_rng().integers(2**31, dtype=np.int32)
     keras.utils.set_random_seed(int(multihost_utils.broadcast_one_to_all(seed)))
@@ -518,8 +468,6 @@ def _torch(mode, count, dead_after):
             f"With PyTorch, start the processes with torchrun. Received: mode={mode!r} without "
             f"the variable {missing[0]} that torchrun sets"
         )
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     process = int(os.environ["RANK"])

@@ -34,9 +34,11 @@ class _Module:
 
 
 jax = _Module("jax")
+multihost_utils = _Module("jax.experimental.multihost_utils")
 tf = _Module("tensorflow")
 tf_text = _Module("tensorflow_text")
 tnp = _Module("tensorflow.experimental.numpy")
+torch = _Module("torch")
 
 
 class MissingPackageError(ImportError, ValueError):

@@ -25,9 +25,7 @@ def is_symbolic(x) -> bool:
 
 def namespace(x):
     """Returns the `xp` for `x`: TensorFlow's for graph tensors, otherwise NumPy."""
-    if not is_symbolic(x):
-        return np
-    return tnp
+    return tnp if is_symbolic(x) else np
 
 
 def int32(xp, x):

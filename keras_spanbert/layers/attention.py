@@ -16,11 +16,7 @@ from keras_spanbert.layers.sublayers import config_of
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SelfAttention(keras.layers.Layer):
-    """BERT's multi-head self attention: see `attend`.
-
-    `num_heads` must divide H, and `dropout` is the rate of the attention weights. `padding_mask` is
-    0 for tokens that are not attended to, int or bool `[B, L]`.
-    """
+    """BERT's multi-head self attention: see `attend`. `num_heads` must divide H."""
 
     def __init__(
         self, num_heads: int, dropout: float = 0.0, kernel_initializer="glorot_uniform", **kwargs
@@ -86,18 +82,15 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
 
     The softmax of `query . key / sqrt(D)` is over the tokens that are not padding: `padding_mask`,
     int or bool `[B, L]`, is 0 there. A row that is all padding gets the plain mean of its values.
-    Padding tokens attend like other tokens. In training, `dropout`, a layer with a `rate`, is
-    applied to the weights. The implementation depends on the platform:
+    In training, `dropout`, a layer with a `rate`, is applied to the weights. Platforms differ:
 
-    - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, if no dropout is applied and the
-      kernel supports the dtype and the shape. With dropout in 16 bits on NVIDIA GPUs, a kernel of
-      this library, if `L` is a multiple of 128 and `D` is 32 or 64.
-    - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only without dropout. On
-      GPUs, dropout uses PyTorch's own random generator, as Keras's `Dropout` does there.
-    - Otherwise, and everywhere after `keras.config.disable_flash_attention()`: plain matrix
-      products and a softmax in float32 or wider. Only the weights, in the values' dtype, and the
-      mask of dropout are kept for the backward pass. With dropout in 16 bits on accelerators, JAX
-      also keeps the outputs.
+    - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, without dropout. With dropout in 16
+      bits on NVIDIA GPUs, a kernel of this library. All support some dtypes and shapes only.
+    - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only without dropout.
+      Dropout on GPUs uses PyTorch's own random generator, as Keras's `Dropout` does there.
+    - Otherwise, and after `keras.config.disable_flash_attention()`: plain products and a softmax in
+      float32 or wider. Only the weights, in the values' dtype, and the mask of dropout are kept
+      for the backward pass.
     """
     if dropout is not None and not (training and dropout.rate):
         dropout = None

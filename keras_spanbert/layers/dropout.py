@@ -17,13 +17,12 @@ class Dropout(keras.layers.Dropout):
     """Keras's dropout, with faster random numbers on TPUs and NVIDIA GPUs with JAX.
 
     Keras uses JAX's threefry generator, which takes about a hundred integer operations per number.
-    With JAX, this layer uses 16 random bits per element and the exact inverse of the 16-bit keep
+    Here each element takes 16 random bits, and is scaled by the exact inverse of the 16-bit keep
     rate:
 
-    - On TPUs, bits of the hardware's generator. With `keras.distribution`, each chip draws only for
-      its own part of the tensor. The same seed gives the same results on the same chips.
-    - On NVIDIA GPUs, a hash of the seed and the element's position, which takes two operations. The
-      same seed gives the same results on any number of GPUs.
+    - On TPUs, bits of the hardware's generator. Each chip draws for its own part of the tensor, so
+      the same seed gives the same results only on the same chips.
+    - On NVIDIA GPUs, a hash of the seed and the element's position, on any number of GPUs the same.
 
     With a `noise_shape`, and on other platforms, the layer draws as Keras does. `model_axis` is the
     axis that `keras.distribution.ModelParallel` shards, in addition to the batch axis.
@@ -110,15 +109,13 @@ def exact_scale(rate: float) -> float:
 
 
 def hash_numbers(seed, sizes, rows: int, columns: int):
-    """Returns random numbers for `hash_keep`, for matrices of some rows and columns.
+    """Returns random numbers for `hash_keep` from a seed, uint32 `[2]`.
 
-    The seed is uint32 `[2]`. Returns uint32 `[*sizes, rows + rows + columns]`: a multiplier and
-    then an offset of each row, and a number of each column.
+    They are uint32 `[*sizes, rows + rows + columns]`: multipliers and then offsets of the rows, and
+    numbers of the columns.
     """
-    import jax.numpy as jnp
-
     shape = *sizes, rows + rows + columns
-    numbers = jnp.arange(math.prod(shape), dtype="uint32").reshape(shape)
+    numbers = jax.numpy.arange(math.prod(shape), dtype="uint32").reshape(shape)
     # All are odd. The products of an even multiplier would have fewer random bits.
     return _hash(_hash(numbers ^ _hash(seed[0])) ^ _hash(seed[1])) | 1
 
@@ -172,10 +169,7 @@ def _random_bits(seed, shape, model_axis):
 
 
 def shard_axes(shape, model_axis: int | None):
-    """Returns the device mesh, and for each axis of a tensor the mesh axis that shards it.
-
-    Without `keras.distribution`, the mesh is `None`.
-    """
+    """Returns the device mesh or `None`, and the mesh axis that shards each axis of a tensor."""
     engine = keras.distribution.distribution()
     axes = [None] * len(shape)
     if engine is None or not shape:

@@ -73,10 +73,7 @@ def _is_static(query):
 
 
 def splash(query, key, value, padding_mask, interpret=False):
-    """Computes splash attention, on each device for its own rows and heads.
-
-    With `interpret`, the kernel runs as JAX operations, which work on any platform.
-    """
+    """Computes splash attention, with `interpret` as JAX operations that run on any platform."""
     compute = functools.partial(_splash, interpret=interpret)
     return _on_each_device(compute, query, key, value, padding_mask)
 

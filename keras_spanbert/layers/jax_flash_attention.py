@@ -108,8 +108,7 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
     """Runs a kernel for each row, head, and block of queries (of keys with `by_key`).
 
     The kernel takes the size of the blocks it loops over, an exponential function, and references
-    to its block of `blocks`, to `wholes` of its row and head, and to its block of each of
-    `outputs`. Arrays are `[B, L, N, D]`, `[B, N, L]`, `[B, L]` or `None`.
+    to its block of `blocks`, `wholes` of its row and head, and its block of each of `outputs`.
     """
     rows, length, num_heads, head_dim = outputs[0].shape
     of_queries, of_keys = (math.gcd(size, length) for size in sizes[:2])

@@ -192,8 +192,8 @@ multiply.defvjp(lambda x, table: (multiply(x, table), (x, table)), _multiply_bac
 def attend_with_dropout(query, key, value, bias, dropout, seed=None):
     """Computes attention with dropout of its weights, 16-bit float `[B, L, N, D]` to that shape.
 
-    The query is already scaled. `bias` is float32 `[B, 1, 1, S]` or `None`, and has no gradient.
-    `dropout` is a layer that `draws_in_jax`, with `seed` or else with its next seed.
+    The query is already scaled. `bias`, float32 `[B, 1, 1, S]` or `None`, has no gradient.
+    `dropout` draws with `seed` or else with its next seed.
     """
     rows, length, num_heads, _ = query.shape
     seed = dropout.seed_generator.next() if seed is None else seed

@@ -28,8 +28,7 @@ def next_sentence_pairs(
     """Cuts sequences in two and exchanges the second segments of half of them.
 
     `token_ids` are int32, `kinds` int8 and `span_marks` int32 `[B, L]`, and `draws` are uniform,
-    float64 `[B, 5]`. Returns the dict of `NextSentencePairs`. Below, A and B are the segments of
-    a pair, and a position is a column of the batch, where `[CLS]` is at 0.
+    float64 `[B, 5]`. Returns the dict of `NextSentencePairs`. A position is a column of the batch.
     """
     length = token_ids.shape[1]
     position = np.arange(length, dtype=np.int32)[None, :]
@@ -157,21 +156,18 @@ class NextSentencePairs(TokenLayer):
 
     A sentence ends with a token of `sentence_end_token_ids` and the
     `closing_token_ids` that follow it. A sequence without a sentence end is cut
-    at the start of a random word. Sequences of one word and rows of padding do
-    not change and get weight 0. The same holds for a sequence if all other rows
-    are padding.
+    at the start of a random word. Sequences of one word, rows of padding, and
+    a sequence whose other rows are all padding do not change and get weight 0.
 
-    The layer differs from the released BERT in five ways:
+    The layer differs from the released BERT:
 
-    - BERT draws a random B from the other documents of the file. Here it comes
-      from the batch, which a corpus's stream shuffles.
-    - BERT fills the row with a random B, even if the true next sentences would
-      not fill it.
-    - BERT moves text that a short sequence or a random B leaves over to the next
-      sequence. Here it is not used in this epoch.
-    - BERT drops tokens from either end at random. Here the end is cut.
-    - BERT's sentences are lines of the text. Here they end with punctuation,
-      including that of abbreviations.
+    - A random B comes from the batch, which a corpus's stream shuffles. BERT draws
+      it from the other documents of the file and fills the row with it.
+    - Text that a short sequence or a random B leaves over is not used in this
+      epoch. BERT moves it to the next sequence.
+    - The end is cut. BERT drops tokens from either end at random.
+    - Sentences end with punctuation, including that of abbreviations. BERT's are
+      lines of the text.
 
     Works eagerly and inside `tf.data`, on every backend, as `SpanMasking` does.
 
@@ -187,18 +183,18 @@ class NextSentencePairs(TokenLayer):
             Defaults to `()`.
         short_rate: float in [0, 1]. Share of shorter pairs. Defaults to `0.1`.
         seed: int. Determines the pairs of calls without a `seed`. Defaults to
-            `None`, a random seed drawn when the layer is created.
+            `None`, drawn at creation.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
         token_ids: int `[B, L]`, with B of at least 2 and L of at least 5. The
             text ends with the first `[SEP]`. In `tf.data`, L must be static.
-        seed: int or two ints. Determines the pairs. It can be the seed of the
-            masks too, since masks and pairs draw different numbers from it.
+        seed: int or two ints. Determines the pairs. The masks may have the same
+            seed, since they draw different numbers from it.
         span_marks: int `[B, L]`, numbers that move with their tokens, 0 at
             special tokens. Defaults to `None`.
-        first_row: int. The number of the first row in the data. The draws for a
-            row depend only on its number and the seed. Defaults to `0`.
+        first_row: int. The number of the first row in the data, which with the
+            seed determines a row's draws. Defaults to `0`.
 
     Returns:
         A dict of int32 `token_ids` and `segment_ids` `[B, L]` (0 up to the first
@@ -261,8 +257,8 @@ class NextSentencePairs(TokenLayer):
     def from_tokenizer(cls, tokenizer, **kwargs):
         """Builds the layer for a tokenizer's vocabulary.
 
-        Sentences end with `.`, `!`, `?` and their equivalents in other scripts.
-        Closing quotes and brackets after them belong to the sentence.
+        Sentences end with `.`, `!`, `?` and their equivalents in other scripts, and
+        the closing quotes and brackets after them.
 
         Args:
             tokenizer: a tokenizer that `SpanMasking.from_tokenizer` accepts.

@@ -40,16 +40,13 @@ class SpanMasking(TokenLayer):
     By default the layer samples masks as the released SpanBERT does: exactly
     `ceil(mask_rate * n)` of a sequence's `n` maskable tokens are masked, in
     spans of whole words whose lengths follow a truncated geometric
-    distribution. Spans that overlap or touch become one span. Each span is
-    replaced by mask tokens (80%), replaced by random tokens (10%), or kept
-    (10%). Random tokens are drawn from the maskable tokens of the batch, which
-    follow the corpus's unigram distribution, or from `unigram_counts`.
+    distribution. Spans that overlap or touch become one span, and special
+    tokens end spans. Each span is replaced by mask tokens (80%), replaced by
+    random tokens (10%), or kept (10%).
 
-    A special token ends a span: no span crosses `[SEP]`.
-
-    Works eagerly and inside `tf.data`, on every backend. The same `token_ids`
-    and `seed` give the same output everywhere. Without TensorFlow installed, the
-    draws differ but have the same distribution.
+    The same `token_ids` and `seed` give the same output eagerly and inside
+    `tf.data`, on every backend. Without TensorFlow installed, the draws differ
+    but have the same distribution.
 
     Args:
         vocabulary_size: int. Size of the token vocabulary.
@@ -75,51 +72,49 @@ class SpanMasking(TokenLayer):
             per span (SpanBERT) or per token (BERT). Defaults to `"span"`.
         scheme: "span", "whole_word" (single words), "subword" (single tokens),
             "random_span" (lengths uniform in 1..`max_span_words`), "entity" or
-            "noun_phrase". With the last two, half of the candidates are
-            linguistic spans of the sequence, drawn uniformly, and half are
-            single words, as in the paper's ablation (section 6.1). A sequence
-            without linguistic spans uses only words. Defaults to `"span"`.
+            "noun_phrase". With the last two, half of the candidates are the
+            sequence's linguistic spans, if it has any, drawn uniformly, and the
+            others single words, as in the paper's ablation (section 6.1). Defaults to `"span"`.
         seed: int. Determines the masks of calls without a `seed`. Defaults to
-            `None`: a random seed drawn when the layer is created, which
-            `keras.utils.set_random_seed` controls.
-        pad_predictions_to: int. M is rounded up to a multiple of this number
-            with empty slots. This does not change the masks. TPUs store
-            `[B, M, V]` in tiles of 8 rows and copy it if M is not a multiple of
-            8. Defaults to `1`.
+            `None`: drawn at creation, as `keras.utils.set_random_seed` sets it.
+        pad_predictions_to: int. Empty slots round M up to a multiple of this number,
+            without changing the masks. TPUs copy `[B, M, V]` if M is not a
+            multiple of 8. Defaults to `1`.
         num_mask_copies: int. Number of static mask sets per sequence, as in
             BERT's duplicated data. The ids and the layer's `seed` determine
-            them, independently of the batch, and each call draws one of them.
-            Random replacement tokens still come from the batch, unless
-            `unigram_counts` are given. Defaults to `None`: masks are dynamic.
+            them, and each call draws one. Random replacement tokens still come
+            from the batch, unless `unigram_counts` are given. Defaults to
+            `None`: masks are dynamic.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
         token_ids: int `[B, L]` or `[L]`, with special tokens and padding. In
             `tf.data`, L must be static.
         seed: int or two ints. Determines the masks. Without it each call draws
-            new masks, which are reproducible if the layer has a `seed` and the
-            calls have a fixed order. A parallel `map` needs a seed per element,
-            for example from `tf.data.Dataset.random`.
+            new masks, reproducible if the layer has a `seed` and the calls a
+            fixed order. A parallel `map` needs a seed per element, for example
+            from `tf.data.Dataset.random`.
         span_marks: int, of the shape of `token_ids`, for the schemes "entity"
             and "noun_phrase": 0 outside of linguistic spans, 1 for the first
             token of a span, 2 for its other tokens. A 2 after a 0 or a special
-            token starts a span that was cut. If a span contains a token of a
-            word, the whole word is masked. Defaults to `None`.
+            token starts a span that was cut. Spans are extended to whole words.
+            Defaults to `None`.
         first_row: int. The number of the first row in the data. With
             `unigram_counts`, a row's masks depend only on its ids, its number
             and `seed`, not on the other rows. Defaults to `0`.
         unigram_counts: `[V]`, not negative. Weights for drawing random tokens.
-            Defaults to `None`: draw from the batch's maskable tokens.
+            Defaults to `None`: draw from the batch's maskable tokens, which
+            follow the corpus's unigram distribution.
 
     Returns:
         A dict with `token_ids` int32 `[B, L]`, the sequence after masking, and
-        these arrays `[B, M]`, with masked tokens in ascending order and padded
-        with 0: `mask_positions`, `mask_ids` (the original ids), `span_left` and
-        `span_right` (positions of the tokens just outside the span),
-        `span_offsets` (offset in the span, from 0), all int32, and float32
-        `mask_weights` (1 for a masked token) and `span_weights` (1 for a token
-        with an SBO target: 0 in spans that touch the first or last maskable
-        token, and for offsets of `max_span_tokens` or more).
+        these arrays `[B, M]` of the masked tokens, ascending and padded with 0:
+        int32 `mask_positions`, `mask_ids` (the original ids), `span_left` and
+        `span_right` (positions just outside the span) and `span_offsets` (offset
+        in the span, from 0), and float32 `mask_weights` (1 for a masked token)
+        and `span_weights` (1 for a token with an SBO target: 0 in spans that
+        touch the first or last maskable token, and for offsets of
+        `max_span_tokens` or more).
 
     Raises:
         ValueError: if an argument is out of its range, an id is not in the
@@ -173,13 +168,9 @@ class SpanMasking(TokenLayer):
         check_range("(0, 1]", mask_rate=mask_rate, geometric_p=geometric_p)
         self.mask_rate = mask_rate
         self.geometric_p = geometric_p
-        self.max_predictions = max_predictions
-        if max_predictions is not None:
-            self.max_predictions = check_positive("max_predictions", max_predictions)
         self.max_span_words = check_positive("max_span_words", max_span_words)
         self.max_span_tokens = check_positive("max_span_tokens", max_span_tokens)
-        rates = {"mask_token_rate": mask_token_rate, "random_token_rate": random_token_rate}
-        check_range("[0, 1]", **rates)
+        check_range("[0, 1]", mask_token_rate=mask_token_rate, random_token_rate=random_token_rate)
         if mask_token_rate + random_token_rate > 1.0 + 1e-9:
             raise ValueError(
                 "`mask_token_rate` and `random_token_rate` must not exceed 1 together. "
@@ -193,16 +184,18 @@ class SpanMasking(TokenLayer):
         )
         self.scheme = check_in("scheme", scheme, scheme in SCHEMES, f"one of {SCHEMES}")
         self.pad_predictions_to = check_positive("pad_predictions_to", pad_predictions_to)
-        self.num_mask_copies = num_mask_copies
-        if num_mask_copies is not None:
-            self.num_mask_copies = check_positive("num_mask_copies", num_mask_copies)
+        self.max_predictions = _positive_or_none("max_predictions", max_predictions)
+        self.num_mask_copies = _positive_or_none("num_mask_copies", num_mask_copies)
         self.set_kinds(
             mask_token_id=_WORD_START,
             # With "subword" each token counts as a word.
             continuation_token_ids=_WORD_START if scheme == "subword" else _CONTINUATION,
             special_token_ids=_SPECIAL,
         )
-        self.length_probabilities = length_probabilities(scheme, geometric_p, self.max_span_words)
+        self.length_probabilities = span_masks.span_length_distribution(
+            0.0 if scheme == "random_span" else geometric_p,
+            self.max_span_words if scheme in ("span", "random_span") else 1,
+        )
 
     @classmethod
     def from_tokenizer(cls, tokenizer, **kwargs):
@@ -261,12 +254,9 @@ class SpanMasking(TokenLayer):
         """Returns the lengths of the random spans that a call draws, before they are merged or cut.
 
         Args:
-            batch_size: int. B of the call.
-            sequence_length: int. L of the call.
-            seed: int or two ints. Seed of the call. With `num_mask_copies`, a
-                call's draws depend on the ids. This method then returns other
-                draws of the same distribution.
-            first_row: int. `first_row` of the call. Defaults to `0`.
+            batch_size, sequence_length: ints. B and L of the call.
+            seed, first_row: those of the call. With `num_mask_copies`, draws depend
+                on the ids, and this method returns others of their distribution.
 
         Returns:
             int32 array `[B, K]`, in words.
@@ -302,9 +292,10 @@ class SpanMasking(TokenLayer):
         _, num_drawn, num_draws = self._sizes(token_ids.shape[1])
         kinds = take(xp, self.kinds, token_ids)
         batch_size = xp.size(token_ids) // token_ids.shape[1]
-        has_copies = self.num_mask_copies is not None
-        draws = uniform(seed, batch_size, 1 if has_copies else num_draws, first_row=first_row)
-        if has_copies:
+        if self.num_mask_copies is None:
+            draws = uniform(seed, batch_size, num_draws, first_row=first_row)
+        else:
+            draws = uniform(seed, batch_size, 1, first_row=first_row)
             copy = xp.floor(draws * self.num_mask_copies)
             draws = row_uniform(xp, token_ids, copy, self.base_seed, num_draws)
         masks = span_masks.span_masks(
@@ -334,13 +325,8 @@ class SpanMasking(TokenLayer):
         return {**super().get_config(), **config_of(self, SpanMasking)}
 
 
-def length_probabilities(scheme: str, geometric_p: float, max_span_words: int) -> np.ndarray:
-    """Returns the probabilities of span lengths 1, 2, ... in words, for random spans."""
-    if scheme == "random_span":
-        return np.full(max_span_words, 1.0 / max_span_words)
-    return span_masks.span_length_distribution(
-        geometric_p, max_span_words if scheme == "span" else 1
-    )
+def _positive_or_none(name, value):
+    return None if value is None else check_positive(name, value)
 
 
 def as_marks(xp, span_marks, token_ids):
@@ -349,11 +335,8 @@ def as_marks(xp, span_marks, token_ids):
     is_right = has_integers(span_marks) and span_marks.shape[1:] == token_ids.shape[1:]
     if is_right and xp is np:
         is_right = span_marks.shape == token_ids.shape and np.isin(span_marks, (0, 1, 2)).all()
-    if not is_right:
-        raise ValueError(
-            "`span_marks` must be integers 0, 1 or 2 with the shape of `token_ids`, "
-            f"{tuple(token_ids.shape)}. Received: {span_marks}"
-        )
+    rule = f"integers 0, 1 or 2 with the shape of `token_ids`, {tuple(token_ids.shape)}"
+    check_in("span_marks", span_marks, is_right, rule)
     return int32(xp, span_marks)
 
 

@@ -1,14 +1,11 @@
 """Span masking as arithmetic: turns token properties and uniform draws into masks.
 
-The released SpanBERT draws spans one after another until the budget is spent.
-Here all candidate spans of all sequences are drawn at once. The sequential
-rules (an anchor that is already masked is drawn again, a masked token costs no
-budget, the end of the budget cuts a span) are then applied by comparing the
-candidates of a sequence with one another, with no loop over tokens.
+The released SpanBERT draws spans one after another until the budget is spent. Here all candidate
+spans of all sequences are drawn at once. The sequential rules (an anchor that is already masked is
+drawn again, a masked token costs no budget, the end of the budget cuts a span) are then applied by
+comparing the candidates of a sequence with one another, with no loop over tokens.
 
-The code uses only the part of the NumPy API that `numpy` and
-`tensorflow.experimental.numpy` share. It runs eagerly anywhere and as graph
-code inside `tf.data`, and gives the same masks for the same draws.
+The code uses only what `numpy` and `tensorflow.experimental.numpy` share.
 
 Legend: B = batch, L = sequence length, N = maskable tokens in the whole batch,
 K = candidate spans per sequence, T = masked tokens in the whole batch,
@@ -41,10 +38,10 @@ _BITS = 62
 def span_length_distribution(geometric_p: float, max_span_words: int) -> np.ndarray:
     """Returns the probabilities of span lengths 1, 2, ..., `max_span_words`, in words.
 
-    The geometric distribution `p * (1 - p)^(n - 1)`, truncated and renormalized
-    (Joshi et al. 2020, section 3.1).
+    The geometric distribution `p * (1 - p)^(n - 1)`, truncated and renormalized (Joshi et al. 2020,
+    section 3.1). Uniform if p is 0.
     """
-    probabilities = geometric_p * (1.0 - geometric_p) ** np.arange(max_span_words)
+    probabilities = (1.0 - geometric_p) ** np.arange(max_span_words)
     return probabilities / probabilities.sum()
 
 
@@ -74,20 +71,10 @@ def span_masks(
 ):
     """Masks spans of a batch of sequences. Returns the dict that `SpanMasking` returns.
 
-    Args:
-        token_ids: int32 `[B, L]`.
-        maskable: bool `[B, L]`. False for special tokens and padding.
-        continuation: bool `[B, L]`. True where a token continues a word.
-        draws: float64 `[B, 2K + 1 + 2M]`, or with `span_marks` `[B, 4K + 1 + 2M]`,
-            uniform in [0, 1).
-        max_predictions: int, M.
-        length_probabilities: float `[max words]`. See `span_length_distribution`.
-        span_marks: int32 `[B, L]`, see `SpanMasking`. If given, half of the
-            candidates are linguistic spans. Defaults to `None`.
-        unigram_stops: float64 `[V]`, ascending to 1. Cumulative distribution
-            of the random tokens. Defaults to `None`: draw from the maskable
-            tokens of the batch.
-        The other arguments are those of `SpanMasking`.
+    `token_ids` are int32, `maskable` and `continuation` bool, and `span_marks` int32 `[B, L]`.
+    `draws` are uniform, float64 `[B, 2K + 1 + 2M]`, with `span_marks` `[B, 4K + 1 + 2M]`.
+    `unigram_stops`, float64 `[V]`, is the cumulative distribution of random tokens, by default that
+    of the batch's maskable tokens.
     """
     M = max_predictions
     K = (draws.shape[1] - 1 - 2 * M) // (2 if span_marks is None else 4)
@@ -187,8 +174,7 @@ def span_masks(
 def _linguistic_or_random(xp, maskable, span_marks, position, anchors, draws):
     """Returns the first and last tokens of candidates, `[B, K + 1]` and `[B, K]`, in 0..N.
 
-    With probability 1/2 a candidate is a linguistic span of the sequence, if it has any, otherwise
-    the random word at its anchor. Takes draws `[B, 2K]`.
+    Takes draws `[B, 2K]`. Half of the candidates are linguistic spans, if there are any.
     """
     K = anchors.shape[1] - 1
     marks = xp.where(maskable, span_marks, 0)

@@ -15,11 +15,7 @@ _IS_SKIPPED = contextvars.ContextVar("is_initialization_skipped", default=False)
 def kernel_initializer(
     stddev: float = 0.02, truncated: bool = True
 ) -> keras.initializers.Initializer:
-    """Returns BERT's initializer for embeddings and kernels, or zeros in `skip_initialization`.
-
-    With `truncated`, numbers further than two `stddev` from 0 are drawn again, so that the kernel's
-    own standard deviation is 0.88 times `stddev`.
-    """
+    """Returns BERT's initializer for embeddings and kernels, or zeros in `skip_initialization`."""
     if _IS_SKIPPED.get():
         return keras.initializers.Zeros()
     cls = keras.initializers.TruncatedNormal if truncated else keras.initializers.RandomNormal
@@ -28,10 +24,7 @@ def kernel_initializer(
 
 @contextlib.contextmanager
 def skip_initialization(is_skipped: bool = True) -> Iterator[None]:
-    """Skips random initialization of models whose weights are all loaded next.
-
-    `is_skipped=False` changes nothing.
-    """
+    """Inside this context, weights are not initialized randomly, since all are loaded next."""
     token = _IS_SKIPPED.set(is_skipped or _IS_SKIPPED.get())
     try:
         yield
@@ -40,10 +33,7 @@ def skip_initialization(is_skipped: bool = True) -> Iterator[None]:
 
 
 def config_of(layer, names: Iterable[str] | type) -> dict:
-    """Returns arguments of a layer for `get_config`, from its attributes of the same names.
-
-    `names` can be a class: all arguments of its constructor.
-    """
+    """Returns the config of a layer from the attributes `names`, or a class's arguments."""
     if isinstance(names, type):
         names = [name for name in inspect.signature(names).parameters if name != "kwargs"]
     config = {}
@@ -118,10 +108,7 @@ def resolve_policies(root: keras.layers.Layer) -> None:
 def policy_with_quantization(
     model: keras.layers.Layer, policy: keras.DTypePolicy
 ) -> keras.DTypePolicy:
-    """Returns a policy that also records which sublayers of a model are quantized.
-
-    This is `policy` itself, or a `DTypePolicyMap` of paths if some layers are quantized.
-    """
+    """Returns a policy, or a map of it and the policies of a model's quantized layers by path."""
     policies = {}
     for layer in flatten_sublayers([model]):
         if layer.path is not None and layer.quantization_mode is not None:

@@ -168,10 +168,8 @@ class TiedHead(keras.layers.Layer):
 class MaskedLMHead(TiedHead):
     """Predicts the tokens at `mask_positions` `[B, M]`: logits `[B, M, V]`.
 
-    `y = LayerNorm(GELU(W x + b1))`, `logits = y E^T + b`. E is the tied input embedding (or a
-    kernel of this head), and b is this head's own bias. The layer has the same weights as
-    keras-hub's `MaskedLMHead` and works on every backend with any dtype policy. It stays tied when
-    a functional model that contains it is cloned or saved. The arguments are those of `TiedHead`.
+    `y = LayerNorm(GELU(W x + b1))`, `logits = y E^T + b`, with the embedding E and bias b of
+    `SpanBoundaryHead`. The weights are those of keras-hub's `MaskedLMHead`.
     """
 
     def build(self, sequence_output_shape, mask_positions_shape=None):
@@ -205,10 +203,10 @@ class SpanBoundaryHead(TiedHead):
     Args:
         vocabulary_size: int. Size V of the vocabulary. Defaults to `None`, the
             size of `token_embedding`.
-        token_embedding: `keras.layers.ReversibleEmbedding` whose weights
-            project to the vocabulary. If it is part of the functional model
-            that computes `sequence_output`, the head stays tied when the model
-            is cloned or saved as `.keras`. Defaults to `None`, a new kernel.
+        token_embedding: `keras.layers.ReversibleEmbedding` whose weights project to the
+            vocabulary. If the functional model that computes `sequence_output`
+            contains it, clones and `.keras` files stay tied. Defaults to `None`,
+            a new kernel.
         max_span_tokens: int. Number of offset embeddings. Larger offsets share
             the last one, and their tokens should get weight 0. Defaults to
             `15`.

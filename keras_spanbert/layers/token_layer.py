@@ -17,9 +17,7 @@ _NUMPY_DRAWS, _TENSORFLOW_DRAWS = 4, 2
 class TokenLayer(keras.layers.Layer):
     """A layer that changes batches of token ids with NumPy, and in `tf.data` with TensorFlow.
 
-    A class sets `ranks`, `least_rows` and `least_length`, the shapes that it accepts, and
-    `shape_rule`, which describes them in messages. Calls without a `seed` use that of the
-    constructor, by default a random one.
+    A class sets the shapes that it accepts, and `shape_rule`, which describes them in messages.
     """
 
     ranks: tuple[int, ...] = (2,)
@@ -51,10 +49,7 @@ class TokenLayer(keras.layers.Layer):
         return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
 
     def set_kinds(self, **kinds: int) -> None:
-        """Sets `kinds`, int8 `[vocabulary_size]`: the kind of each token id, 0 by default.
-
-        Each argument is an attribute that holds ids, with their kind. The last one counts.
-        """
+        """Sets `kinds` of token ids, by the attributes that hold them. The last one counts."""
         self.kinds = np.zeros(self.vocabulary_size, np.int8)
         for name, kind in kinds.items():
             ids = np.atleast_1d(np.asarray(getattr(self, name), np.int64))
@@ -66,8 +61,7 @@ class TokenLayer(keras.layers.Layer):
     def run(self, function, token_ids, seed, first_row, *args) -> dict:
         """Calls `function(xp, token_ids, seed, first_row, *args)`, which returns a dict of arrays.
 
-        Token ids become int32 arrays of `xp`. Returns tensors of TensorFlow in `tf.data`,
-        NumPy arrays in a Grain pipeline, otherwise tensors of the backend.
+        Returns TensorFlow's tensors in `tf.data`, NumPy arrays in Grain, else those of the backend.
         """
         is_graph, xp = in_graph(), np
         if is_graph:
@@ -143,8 +137,7 @@ def check_draws(seed, first_row) -> None:
         )
     except (TypeError, ValueError):
         is_right = False
-    if not is_right:
-        raise ValueError(f"`seed` must be an int or two ints, below 2^63. Received: seed={seed!r}")
+    check_in("seed", seed, is_right, "an int or two ints, below 2^63")
     if not is_symbolic(first_row):
         is_integer = hasattr(first_row, "__index__") and not isinstance(first_row, bool)
         check_in("first_row", first_row, is_integer and np.ndim(first_row) == 0, "an integer")
@@ -153,8 +146,7 @@ def check_draws(seed, first_row) -> None:
 def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
     """Returns uniform draws in [0, 1), float64 `[num_rows, num_columns]`.
 
-    The draws of a row depend only on the seed, the `stream` and the row's number. Rows are
-    numbered from `first_row`. To use one seed for several purposes, give each its own `stream`.
+    The draws of a row depend only on the seed, the `stream` and the row's number.
     """
     tf = tensorflow()
     if tf is None:
@@ -220,8 +212,7 @@ def _shift_right(xp, x, bits):
 
 def tensorflow():
     """Returns the module `tensorflow`, or `None` if it is not installed."""
-    # Draws come from TensorFlow whenever it is installed, so that they are the same inside and
-    # outside `tf.data`.
+    # Draws come from TensorFlow also outside of `tf.data`, so that they are the same.
     try:
         import tensorflow as tf
     except ImportError:

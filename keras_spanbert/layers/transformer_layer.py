@@ -13,16 +13,13 @@ from keras_spanbert.layers.sublayers import config_of, dense, layer_norm
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class TransformerLayer(keras.layers.Layer):
-    """A transformer layer with layer normalization after the residual connections.
+    """BERT's transformer layer, with normalization after the residual connections.
 
     `h = LayerNorm(x + Dropout(SelfAttention(x)))`, float `[B, L, H]`, and
     `y = LayerNorm(h + Dropout(W2 activation(W1 h + b1) + b2))`.
 
-    `padding_mask`, int or bool `[B, L]`, is 0 for tokens that are not attended to. `dropout` is the
-    rate after the attention and the feedforward network, and `attention_dropout` that of the
-    attention weights: fused kernels may need 0, see `attention.attend`. If the layer
-    `rematerialize`s, it computes activations again in the backward pass, which takes more time and
-    much less memory.
+    `padding_mask` and `attention_dropout` are those of `attend`. A layer that `rematerialize`s
+    computes activations again in the backward pass, which takes more time and much less memory.
     """
 
     def __init__(

@@ -20,10 +20,9 @@ MAX_GRAPHS = 16
 
 
 class TorchStep:
-    """The training step of a compiled model: Keras's `train_step`, with less work per step.
+    """Keras's `train_step` of a built model, with less work per step.
 
-    The optimizer, loss and metrics must be built. On one GPU, steps that are compiled (`compiles`)
-    and do the same each time become CUDA graphs.
+    On one GPU, steps that are compiled (`compiles`) and do the same each time become CUDA graphs.
     """
 
     def __init__(self, model: keras.Model, compiles: bool):
@@ -43,10 +42,7 @@ class TorchStep:
     def of(
         cls, model: keras.Model, previous: "TorchStep | None", compiles: bool
     ) -> "TorchStep | None":
-        """Returns the step of a model, or `None` if Keras's step is needed.
-
-        `previous`, the step of the last batch, is returned if it still fits.
-        """
+        """Returns the step of a model, `previous` if it fits, or `None` if Keras's is needed."""
         if previous is not None and previous._fits(model):
             return previous
         # Keras's step is needed before the loss is built, if nothing is trained, and for layers of
@@ -92,8 +88,7 @@ class TorchStep:
 class StepGraphs:
     """Calls a training step, and replays it as a CUDA graph for batches of shapes that recur.
 
-    The host's part of the captured step is not computed again: rates of dropout, for example,
-    do not change. If a step cannot be captured, it is called as usual.
+    A replay repeats nothing of the host's part: rates of dropout, for example, do not change.
     """
 
     def __init__(self):
@@ -105,11 +100,7 @@ class StepGraphs:
         self._is_possible = True
 
     def __call__(self, step: Callable, data) -> dict:
-        """Computes a step, a function of tensors on the GPU that returns a dict of scalar tensors.
-
-        The step must do the same in each call. `data`, its argument, is a structure of arrays or
-        tensors, some of them `None`.
-        """
+        """Returns `step(data)`, a dict of scalar tensors. `data` has arrays, tensors or `None`."""
         data = keras.tree.map_structure(
             lambda x: x if x is None or torch.is_tensor(x) else keras.ops.convert_to_tensor(x), data
         )
@@ -181,7 +172,7 @@ _replacing = threading.Lock()
 def scalars_on_device() -> Iterator[None]:
     """Inside this context, Keras creates PyTorch's scalars and shapes on the device.
 
-    Elsewhere it creates them on the host and copies them, which a CUDA graph cannot.
+    A CUDA graph cannot copy them from the host.
     """
     thread = threading.get_ident()
 
