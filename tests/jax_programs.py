@@ -1,8 +1,18 @@
-"""Programs of JAX: their products, and devices that share their tensors."""
+"""Arrays and programs of JAX: their products, and devices that share their tensors."""
 
 import contextlib
 
 import keras
+import numpy as np
+
+
+def assert_close(found, expected, tolerance, together=False):
+    """Compares arrays, relative to the largest number of each, or of all `together`."""
+    expected = [np.asarray(x, "float32") for x in expected]
+    largest = [np.abs(x).max() for x in expected]
+    for one, other, scale in zip(found, expected, largest, strict=True):
+        atol = tolerance * (max(largest) if together else scale)
+        np.testing.assert_allclose(np.asarray(one, "float32"), other, atol=atol)
 
 
 def products(jaxpr):

@@ -6,7 +6,6 @@ import math
 import keras
 from keras import ops
 
-from keras_spanbert.checks import check_in
 from keras_spanbert.layers.dropout import Dropout
 from keras_spanbert.layers.softmax import softmax_backward, softmax_forward, wide_dtype
 from keras_spanbert.layers.sublayers import config_of
@@ -28,8 +27,6 @@ class SelfAttention(keras.layers.Layer):
 
     def build(self, inputs_shape):
         hidden_dim = inputs_shape[-1]
-        rule = f"a divisor of {hidden_dim}, the size of the inputs' last axis"
-        check_in("num_heads", self.num_heads, hidden_dim % self.num_heads == 0, rule)
         head_dim = hidden_dim // self.num_heads
         heads_shape = (self.num_heads, head_dim)
 

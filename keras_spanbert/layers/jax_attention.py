@@ -59,12 +59,12 @@ def attend_with_dropout(query, key, value, padding_mask, dropout, plain):
     )
 
 
-def flash_attention(query, key, value, padding_mask, seed, rate, interpret=False):
+def flash_attention(query, key, value, padding_mask, seed, rate):
     """Computes our own kernel for attention with dropout, as `splash`."""
     rows, length, num_heads, _ = query.shape
     # Computed for all devices, so that the mask does not depend on their number.
     numbers = hash_numbers(seed, (rows, num_heads), length, length)
-    compute = functools.partial(jax_flash_attention.attend, rate=rate, interpret=interpret)
+    compute = functools.partial(jax_flash_attention.attend, rate=rate)
     return _on_each_device(compute, query, key, value, padding_mask, numbers)
 
 
@@ -72,10 +72,9 @@ def _is_static(query):
     return all(isinstance(size, int) for size in query.shape)  # Exports have symbolic sizes.
 
 
-def splash(query, key, value, padding_mask, interpret=False):
-    """Computes splash attention, with `interpret` as JAX operations that run on any platform."""
-    compute = functools.partial(_splash, interpret=interpret)
-    return _on_each_device(compute, query, key, value, padding_mask)
+def splash(query, key, value, padding_mask):
+    """Computes splash attention, on each device for its own rows and heads."""
+    return _on_each_device(_splash, query, key, value, padding_mask)
 
 
 def _on_each_device(compute, query, key, value, padding_mask, *numbers):
@@ -95,7 +94,7 @@ def _on_each_device(compute, query, key, value, padding_mask, *numbers):
     )(query, key, value, padding_mask, *numbers)
 
 
-def _splash(query, key, value, padding_mask, interpret):
+def _splash(query, key, value, padding_mask):
     rows, length, num_heads, _ = query.shape
     block = next(size for size in (512, 384, 256, 128) if length % size == 0)
     mask = splash_attention_mask.FullMask((length, length))  # Attention is not causal.
@@ -110,7 +109,6 @@ def _splash(query, key, value, padding_mask, interpret):
         ),
         head_shards=1,
         q_seq_shards=1,
-        interpret=interpret,
     )
     segments = None
     if padding_mask is not None:

@@ -41,32 +41,31 @@ def _warn_once():
     )
 
 
-def attend(query, key, value, padding_mask, numbers, rate: float, interpret=False):
+def attend(query, key, value, padding_mask, numbers, rate: float):
     """Computes attention with dropout of its weights, float `[B, L, N, D]` to the same shape.
 
     The inputs are 16-bit, of a shape that `supports` accepts, and the query is already scaled.
     `padding_mask` is bool `[B, L]`, with a true value in each row, or `None`. `numbers` are
-    `hash_numbers` `[B, N, 3 L]` of the mask. With `interpret`, JAX operations replace the kernels.
+    `hash_numbers` `[B, N, 3 L]` of the mask.
     """
     # Weights, scores and the dropout mask exist only in blocks, and the backward pass computes them
     # again (https://arxiv.org/abs/2307.08691). Blocks without tokens must not give NaN. With a much
     # larger number, rounding errors of `_exp` would overflow.
     bias = None if padding_mask is None else jnp.where(padding_mask, 0.0, -1e6)
-    return _attend(rate, interpret, query, key, value, bias, numbers)
+    return _attend(rate, query, key, value, bias, numbers)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attend(rate, interpret, query, key, value, bias, numbers):
-    return _attend_forward(rate, interpret, query, key, value, bias, numbers)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(rate, query, key, value, bias, numbers):
+    return _attend_forward(rate, query, key, value, bias, numbers)[0]
 
 
-def _attend_forward(rate, interpret, query, key, value, bias, numbers):
+def _attend_forward(rate, query, key, value, bias, numbers):
     rows, length, num_heads, _ = query.shape
     sums = jax.ShapeDtypeStruct((rows, num_heads, length), jnp.float32)
     outputs, rest, shifts = _call(
         functools.partial(_forward_kernel, rate),
         FORWARD,
-        interpret,
         blocks={"query": query},
         wholes={"key": key, "value": value, "bias": bias, "numbers": numbers},
         outputs=(query, query, sums),
@@ -74,7 +73,7 @@ def _attend_forward(rate, interpret, query, key, value, bias, numbers):
     return outputs, (query, key, value, bias, numbers, outputs, rest, shifts)
 
 
-def _attend_backward(rate, interpret, kept, upstream):
+def _attend_backward(rate, kept, upstream):
     query, key, value, bias, numbers, outputs, rest, shifts = kept
     wide, rest, upstream_wide = (x.astype(jnp.float32) for x in (outputs, rest, upstream))
     # The sum over keys of weights times their gradients.
@@ -84,7 +83,6 @@ def _attend_backward(rate, interpret, kept, upstream):
     of_key, of_value = _call(
         functools.partial(_backward_key_kernel, rate),
         BACKWARD_KEY,
-        interpret,
         blocks={"key": key, "value": value, "bias": bias},
         wholes={**of_queries, "numbers": numbers},
         outputs=(key, value),
@@ -93,7 +91,6 @@ def _attend_backward(rate, interpret, kept, upstream):
     (of_query,) = _call(
         functools.partial(_backward_query_kernel, rate),
         BACKWARD_QUERY,
-        interpret,
         blocks=of_queries,
         wholes={"key": key, "value": value, "bias": bias, "numbers": numbers},
         outputs=(query,),
@@ -104,11 +101,11 @@ def _attend_backward(rate, interpret, kept, upstream):
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
+def _call(kernel, sizes, blocks, wholes, outputs, by_key=False):
     """Runs a kernel for each row, head, and block of queries (of keys with `by_key`).
 
-    The kernel takes the size of the blocks it loops over, an exponential function, and references
-    to its block of `blocks`, `wholes` of its row and head, and its block of each of `outputs`.
+    The kernel takes the size of the blocks it loops over, and references to its block of `blocks`,
+    `wholes` of its row and head, and its block of each of `outputs`.
     """
     rows, length, num_heads, head_dim = outputs[0].shape
     of_queries, of_keys = (math.gcd(size, length) for size in sizes[:2])
@@ -125,17 +122,16 @@ def _call(kernel, sizes, interpret, blocks, wholes, outputs, by_key=False):
 
     of_block, of_whole = (functools.partial(spec, is_block) for is_block in (True, False))
     return pl.pallas_call(
-        functools.partial(kernel, step, _interpreted_exp if interpret else _exp),
+        functools.partial(kernel, step),
         grid=(length // block, num_heads, rows),
         in_specs=(jax.tree.map(of_block, blocks), jax.tree.map(of_whole, wholes)),
         out_specs=jax.tree.map(of_block, outputs),
         out_shape=jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), outputs),
         compiler_params=triton.CompilerParams(num_warps=sizes[2], num_stages=sizes[3]),
-        interpret=interpret,
     )(blocks, wholes)
 
 
-def _forward_kernel(rate, size, exp, blocks, wholes, outputs, rest, shifts):
+def _forward_kernel(rate, size, blocks, wholes, outputs, rest, shifts):
     query, numbers = blocks["query"][...], wholes["numbers"]
     multipliers, offsets = _row_numbers(numbers, _slice(pl.program_id(0), query.shape[0]))
 
@@ -148,7 +144,7 @@ def _forward_kernel(rate, size, exp, blocks, wholes, outputs, rest, shifts):
             scores += wholes["bias"][at][None]
         old, largest = largest, jnp.maximum(largest, scores.max(1))
         shift = -LOG2_E * largest
-        weights, shrink = exp(scores, shift[:, None]), exp(old, shift)
+        weights, shrink = _exp(scores, shift[:, None]), _exp(old, shift)
         total = total * shrink + weights.sum(1)  # The softmax comes before dropout.
         columns = _column_numbers(numbers, at)
         keep = hash_keep(multipliers[:, None], offsets[:, None], columns[None], rate)
@@ -166,7 +162,7 @@ def _forward_kernel(rate, size, exp, blocks, wholes, outputs, rest, shifts):
     shifts[...] = -LOG2_E * (largest + jnp.log(total))
 
 
-def _backward_query_kernel(rate, size, exp, blocks, wholes, of_query):
+def _backward_query_kernel(rate, size, blocks, wholes, of_query):
     query, upstream = blocks["query"][...], blocks["upstream"][...]
     shifts, means = blocks["shifts"][...][:, None], blocks["means"][...][:, None]
     numbers = wholes["numbers"]
@@ -181,7 +177,7 @@ def _backward_query_kernel(rate, size, exp, blocks, wholes, of_query):
         columns = _column_numbers(numbers, at)
         keep = hash_keep(multipliers[:, None], offsets[:, None], columns[None], rate)
         of_weights = jnp.where(keep, _product(upstream, wholes["value"][at, :]), 0.0)
-        of_scores = exp(scores, shifts) * (of_weights - means)
+        of_scores = _exp(scores, shifts) * (of_weights - means)
         return total + _dot(of_scores.astype(key.dtype), key)
 
     num_steps, zeros = wholes["key"].shape[0] // size, jnp.zeros(query.shape, jnp.float32)
@@ -189,7 +185,7 @@ def _backward_query_kernel(rate, size, exp, blocks, wholes, of_query):
     of_query[...] = (total * exact_scale(rate)).astype(of_query.dtype)
 
 
-def _backward_key_kernel(rate, size, exp, blocks, wholes, of_key, of_value):
+def _backward_key_kernel(rate, size, blocks, wholes, of_key, of_value):
     key, value, numbers = blocks["key"][...], blocks["value"][...], wholes["numbers"]
     bias = None if blocks["bias"] is None else blocks["bias"][...][:, None]
     columns = _column_numbers(numbers, _slice(pl.program_id(0), key.shape[0]))[:, None]
@@ -203,7 +199,7 @@ def _backward_key_kernel(rate, size, exp, blocks, wholes, of_key, of_value):
         scores = _product(key, query)
         if bias is not None:
             scores += bias
-        weights = exp(scores, wholes["shifts"][at][None])
+        weights = _exp(scores, wholes["shifts"][at][None])
         multipliers, offsets = _row_numbers(numbers, at)
         keep = hash_keep(multipliers[None], offsets[None], columns, rate)
         dropped = jnp.where(keep, weights, zero).astype(value.dtype)
@@ -234,7 +230,7 @@ def _column_numbers(numbers, keys):
 
 
 def _exp(x, offset):
-    """Returns `exp(x) * 2**offset`. This takes half the operations of `_interpreted_exp`."""
+    """Returns `exp(x) * 2**offset`, with half the operations of `jnp.exp2(x * LOG2_E + offset)`."""
     # One multiplication and addition, and no special case for results below 2^-126.
     (result,) = triton.elementwise_inline_asm(
         "fma.rn.ftz.f32 $0, $1, 0f3FB8AA3B, $2; ex2.approx.ftz.f32 $0, $0;",  # log2(e)
@@ -252,10 +248,6 @@ def _zero(x):
     With a constant, the compiler would round first, and select in twice as many operations.
     """
     return 0.0 * x
-
-
-def _interpreted_exp(x, offset):
-    return jnp.exp2(x * LOG2_E + offset)
 
 
 def _dot(a, b):

@@ -48,19 +48,22 @@ def _add_bias_backward(bias, upstream):
     axes = tuple(range(upstream.ndim - bias.ndim))
     # For queries, keys and values `[B, L, N, D]`, the TPU compiler estimates that a sum over rows
     # takes 27 times as long as the product.
-    gradient = jax.lax.platform_dependent(
-        upstream,
-        tpu=functools.partial(sum_by_product, axes=axes),
-        default=functools.partial(jnp.sum, axis=axes),
-    )
-    return upstream, gradient
+    return upstream, _sum(upstream, axes, platform="tpu")
 
 
 add_bias.defvjp(lambda x, bias: (x + bias, bias), _add_bias_backward)
 
 
-def sum_by_product(x, axes):
-    """Sums over the first axes by a matrix product with ones."""
+def _sum(x, axes, platform):
+    """Sums over the first axes, on one platform by a matrix product."""
+    return jax.lax.platform_dependent(
+        x,
+        default=functools.partial(jnp.sum, axis=axes),
+        **{platform: functools.partial(_sum_by_product, axes=axes)},
+    )
+
+
+def _sum_by_product(x, axes):
     # With a single row of ones, XLA would turn the product into a sum.
     ones = jnp.ones((8, *(x.shape[axis] for axis in axes)), x.dtype)
     dimensions = (tuple(axis + 1 for axis in axes), axes), ((), ())
@@ -80,12 +83,7 @@ def repeat(x, rows):
 def _repeat_backward(rows, _, upstream):
     # XLA would store the operand `[B, L, H]` of a sum over rows as `[L, H, B]`, and with it the
     # hidden states and dropout masks of all layers, and transpose them for each product.
-    gradient = jax.lax.platform_dependent(
-        upstream,
-        cuda=functools.partial(sum_by_product, axes=(0,)),
-        default=functools.partial(jnp.sum, axis=0),
-    )
-    return (gradient,)
+    return (_sum(upstream, (0,), platform="cuda"),)
 
 
 repeat.defvjp(lambda x, rows: (repeat(x, rows), None), _repeat_backward)

@@ -108,13 +108,9 @@ class TransformerLayer(keras.layers.Layer):
         from keras_spanbert.layers import torch_layers
 
         attention, dense_layers = self._self_attention_layer, self.dense_layers()
-        weights = torch_layers.values(
-            [
-                *(*dense_layers[:4], self._self_attention_layer_norm),
-                *(*dense_layers[4:], self._feedforward_layer_norm),
-            ],
-            x.dtype,
-        )
+        norms = self._self_attention_layer_norm, self._feedforward_layer_norm
+        layers = [*dense_layers[:4], norms[0], *dense_layers[4:], norms[1]]
+        weights = torch_layers.values(layers, x.dtype)
         rate = attention.dropout_layer.rate if training else 0.0
         is_fused = torch_layers.is_fused(x, rate)
         compute = torch_layers.transformer_layer

@@ -31,6 +31,7 @@ class TorchStep:
         self._variables = model.trainable_variables
         self._parameters = current_values(self._variables)
         self._all_parameters = current_values(model.weights)
+        self._are_trainable = [x.requires_grad for x in self._all_parameters]
         self._graphs = None
         device = self._parameters[0].device
         is_fixed = self._parts.are_fixed and num_torch_processes() == 1 and device.type == "cuda"
@@ -53,10 +54,7 @@ class TorchStep:
         """Returns whether the model has the same optimizer and trains the same variables."""
         if self._graphs is not None and self._addresses != self._find_addresses():
             return False  # Weights were moved, for example by `model.cpu()`.
-        num_trainable = sum(parameter.requires_grad for parameter in self._all_parameters)
-        are_same = num_trainable == len(self._parameters) and all(
-            parameter.requires_grad for parameter in self._parameters
-        )
+        are_same = self._are_trainable == [x.requires_grad for x in self._all_parameters]
         return are_same and self._parts.optimizer is model.optimizer
 
     def _find_addresses(self):

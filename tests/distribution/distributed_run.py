@@ -33,6 +33,8 @@ STEPS, BATCH_SIZE = 10, 8
 # In fine-tuning, the last batch has one row, and nothing for the second device.
 FEW, ROWS = 4, 9
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
+# Of runs of train.py.
+SIZES = {"num_layers": 1, "hidden_dim": 16, "intermediate_dim": 32}
 
 
 def tokenizer():
@@ -164,5 +166,50 @@ def resolver():
     return model, model.batches(documents, FEW, shuffle=True, seed=1, pad=True)
 
 
+def train(*flags):
+    """Runs train.py, first with a batch size that is not a multiple of the number of devices."""
+    from train_script import run_in_process
+
+    ks.SpanBertBackbone.SIZES["tiny"].update(SIZES)
+    try:
+        run_in_process(*flags, "--batch_size=5")
+    except SystemExit as end:
+        print("code", end.code)
+    run_in_process(*flags)
+
+
+def clip(output):
+    """Writes the first moments of optimizers whose two replicas have different gradients."""
+
+    def clipped(optimizer):
+        variables = [keras.Variable([0.0], name=name) for name in "abc"]
+        optimizer.build(variables)
+
+        @tf.function
+        def step():
+            number = tf.distribute.get_replica_context().replica_id_in_sync_group
+            number = 8.0 * tf.cast(number, "float32")
+            optimizer.apply([8.0 + number * tf.ones(1), 4.0 * number * tf.ones(1), None], variables)
+
+        tf.distribute.get_strategy().run(step)
+        return [float(v.numpy()[0]) for v in optimizer.variables if "momentum" in v.path]
+
+    with ks.distribute().scope():
+        optimizers = {
+            "norm of all": ks.AdamW(loss_scale_factor=8.0),
+            "norm of each": ks.AdamW(clipnorm=1.0, loss_scale_factor=8.0),
+            "value": ks.AdamW(clipvalue=0.5, loss_scale_factor=8.0),
+            "norm of a group": ks.TwoRateAdam(heads=["c"], loss_scale_factor=8.0),
+            "nothing": ks.AdamW(global_clipnorm=None, loss_scale_factor=8.0),
+        }
+        found = {name: clipped(optimizer) for name, optimizer in optimizers.items()}
+        # Gradients of embedding rows stay sparse.
+        model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])
+        model.compile(ks.AdamW(1e-2, global_clipnorm=None), "mse")
+    model.fit(np.ones((8, 4)), np.ones((8, 4, 1)), 4, verbose=0)
+    with open(os.path.join(output, "0.json"), "w") as file:
+        json.dump(found, file)
+
+
 if __name__ == "__main__":
-    {"pretrain": pretrain, "fine_tune": fine_tune}[sys.argv[1]](*sys.argv[2:])
+    {f.__name__: f for f in [pretrain, fine_tune, train, clip]}[sys.argv[1]](*sys.argv[2:])

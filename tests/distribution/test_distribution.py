@@ -28,21 +28,16 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 SCRIPT = str(pathlib.Path(__file__).parent / "distributed_run.py")
 BACKEND = keras.backend.backend()
 TIMEOUT = 240
-TWO_CPUS = """
-import os, tensorflow as tf
-if os.environ["KERAS_BACKEND"] == "tensorflow":
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    two = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(cpu, two)
-"""
 TWO_DEVICES = "--xla_force_host_platform_device_count=2"
 # Flags of a run of train.py.
 FLAGS = [
     "--vocabulary_size=200", "--size=tiny", "--sequence_length=16", "--batch_size=4",
     "--eval_steps=1", "--held_out=0.3",
 ]  # fmt: skip
-SIZES = {"num_layers": 1, "hidden_dim": 16, "intermediate_dim": 32}
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
+several_processes = pytest.mark.skipif(
+    BACKEND == "tensorflow", reason="TensorFlow trains in one process"
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,16 +110,22 @@ def alone(texts, tmp_path_factory):
     return result
 
 
+def wait_for(path):
+    """Waits until a file of a run exists."""
+    ends = time.monotonic() + TIMEOUT
+    while not path.exists() and time.monotonic() < ends:
+        time.sleep(0.05)
+
+
+def assert_same_history(runs):
+    """Checks that two runs of train.py have the same losses and metrics in their evaluations."""
+    for mine, theirs in zip(*(read_csv(run / "history.csv") for run in runs), strict=True):
+        for name in ["loss", "mlm_accuracy", "sbo_cross_entropy", "val_loss"]:
+            assert float(mine[name]) == pytest.approx(float(theirs[name]), abs=1e-4), name
+
+
 def assert_equal(result, alone):
     assert_close([result["history"], result["weights"]], [alone["history"], alone["weights"]], 1e-4)
-
-
-@pytest.mark.skipif(BACKEND != "jax", reason="see test_train_script_on_two_devices_equals_one")
-def test_two_devices_of_a_process_equal_one_device(texts, alone, tmp_path):
-    (result,) = results(tmp_path, two_devices([SCRIPT, "pretrain", "auto", texts, str(tmp_path)]))
-    assert result["replicas"] == 2
-    assert_equal(result, alone)
-    assert result["rows"] == alone["rows"]
 
 
 def two_devices(arguments):
@@ -149,20 +150,8 @@ def test_two_devices_equal_one_with_a_padded_last_batch(tmp_path):
             assert_equal(result[name], alone[name])
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="a process drives one device with PyTorch")
-@pytest.mark.once
+@pytest.mark.once  # With PyTorch, a process drives one device.
 def test_train_script_on_two_devices_equals_one(texts, tmp_path, monkeypatch):
-    # First with a batch size that is not a multiple of the number of devices.
-    code = TWO_CPUS + (
-        "import sys\nfrom keras_spanbert.recipes import main\n"
-        "from train_script import run_in_process\n"
-        "try:\n    run_in_process(*sys.argv[1:])\n"
-        "except SystemExit as end:\n    print('code', end.code)\n"
-        "from keras_spanbert import SpanBertBackbone\n"
-        f"SpanBertBackbone.SIZES['tiny'].update({SIZES})\n"
-        "sys.argv = ['train.py', *sys.argv[1:-1]]\n"
-        "main()\n"
-    )
     flags = [
         f"--train_data={texts}", *FLAGS, "--steps=3", "--eval_every=2", "--dropout=0",
         # Biases of keys have no gradient. Sharper attention has larger rounding errors there, and
@@ -170,18 +159,13 @@ def test_train_script_on_two_devices_equals_one(texts, tmp_path, monkeypatch):
         "--learning_rate=1e-2", "--noneighbor_attention",
     ]  # fmt: skip
     both, one = tmp_path / "both", tmp_path / "one"
-    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    arguments = ["-c", code, f"--output={both}", *flags, "--batch_size=5"]
-    codes, out = finish([start(arguments, **environment)])
+    codes, out = finish(two_devices([SCRIPT, "train", f"--output={both}", *flags]))
     assert codes == [0], out
     assert "multiple of the 2 replicas. Received: batch_size=5" in out and "code 2" in out
-    sizes = {**ks.SpanBertBackbone.SIZES["tiny"], **SIZES}
+    sizes = {**ks.SpanBertBackbone.SIZES["tiny"], **runpy.run_path(SCRIPT)["SIZES"]}
     monkeypatch.setitem(ks.SpanBertBackbone.SIZES, "tiny", sizes)
     run_in_process(f"--output={one}", *flags, "--distribution=none")
-    histories = [read_csv(folder / "history.csv") for folder in [both, one]]
-    for mine, theirs in zip(*histories, strict=True):
-        for name in ["loss", "mlm_accuracy", "sbo_cross_entropy", "val_loss"]:
-            assert float(mine[name]) == pytest.approx(float(theirs[name]), abs=1e-4), name
+    assert_same_history([both, one])
     models = [ks.SpanBertPretrainer.from_preset(str(folder)) for folder in [both, one]]
     assert_close(*(model.get_weights() for model in models), 1e-4)
     assert models[0].fill("be [MASK] ce")[0][0]["text"]
@@ -199,7 +183,7 @@ def exchanged_shapes(dumps):
     }
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+@several_processes
 @pytest.mark.parametrize(("mode", "dies"), [("data", "frozen"), ("model", "by an error")])
 def test_two_processes_equal_one_and_stop_if_one_dies(mode, dies, texts, alone, tmp_path):
     if mode == "model" and BACKEND != "jax":
@@ -295,7 +279,7 @@ def shell_loops(flags):
     return [start(["sh", "-c", loop.replace(numbers[0], number)]) for number in numbers]
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+@several_processes
 def test_processes_are_restarted_and_resume(texts, tmp_path):
     output, uninterrupted = tmp_path / "run", tmp_path / "uninterrupted"
     flags = [
@@ -309,9 +293,7 @@ def test_processes_are_restarted_and_resume(texts, tmp_path):
     else:
         runs = shell_loops(train[1:])
     try:
-        ends = time.monotonic() + TIMEOUT
-        while not list(output.glob("checkpoints/step-10")) and time.monotonic() < ends:
-            time.sleep(0.05)
+        wait_for(output / "checkpoints" / "step-10")
         parents = ",".join(str(run.pid) for run in runs)
         workers = subprocess.run(["pgrep", "-P", parents], capture_output=True, text=True)
         os.kill(int(workers.stdout.split()[0]), signal.SIGKILL)
@@ -322,13 +304,10 @@ def test_processes_are_restarted_and_resume(texts, tmp_path):
     assert int(step) >= 10
     assert json.loads((output / "metrics.json").read_text())["steps"] == 40
     run_in_process(f"--output={uninterrupted}", *flags, "--distribution=none")
-    killed, whole = [read_csv(run / "history.csv") for run in [output, uninterrupted]]
-    assert len(killed) == len(whole) == 1
-    for name in ["loss", "mlm_accuracy", "sbo_cross_entropy", "val_loss"]:
-        assert float(killed[0][name]) == pytest.approx(float(whole[0][name]), abs=1e-4), name
+    assert_same_history([output, uninterrupted])
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+@several_processes
 def test_all_stop_if_the_first_finds_an_error(texts, tmp_path):
     (tmp_path / "something").write_text("")
     flags = [f"--train_data={texts}", f"--output={tmp_path}", "--batch_size=4"]
@@ -337,7 +316,7 @@ def test_all_stop_if_the_first_finds_an_error(texts, tmp_path):
     assert "`--output` must be new or empty" in output
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow trains in one process")
+@several_processes
 def test_sigterm_stops_all_processes_after_the_same_step(texts, tmp_path):
     output = tmp_path / "run"
     flags = [
@@ -345,9 +324,7 @@ def test_sigterm_stops_all_processes_after_the_same_step(texts, tmp_path):
         "--checkpoint_every=5",
     ]  # fmt: skip
     processes = launch(["train.py", *flags, "--steps=100000"])
-    ends = time.monotonic() + TIMEOUT
-    while not list(output.glob("checkpoints/step-5")) and time.monotonic() < ends:
-        time.sleep(0.1)
+    wait_for(output / "checkpoints" / "step-5")
     for process in processes:
         process.send_signal(signal.SIGTERM)
     codes, text = finish(processes)
@@ -356,30 +333,35 @@ def test_sigterm_stops_all_processes_after_the_same_step(texts, tmp_path):
     assert step >= 5 and (output / "checkpoints" / f"step-{step}").is_dir()
 
 
-def test_unsupported_by_the_backend(monkeypatch):
-    with pytest.raises(ValueError, match="`mode` must be one of auto, none, data, model"):
-        ks.distribute("all")
+TWO_WORKERS = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+TWO_PROCESSES = {"KERAS_DISTRIBUTION_NUM_PROCESSES" if BACKEND == "jax" else "WORLD_SIZE": "2"}
+NOT_ALONE = ("none", TWO_PROCESSES, "`mode` must not be none with several processes")
+UNSUPPORTED = {
+    "tensorflow": [
+        ("model", {}, "KERAS_BACKEND=jax"),
+        ("data", {"TF_CONFIG": json.dumps(TWO_WORKERS)}, "single host with TensorFlow.*jax or tor"),
+    ],
+    "jax": [NOT_ALONE, ("data", TWO_PROCESSES, "JOB_ADDRESSES must be set with .*=2")],
+    "torch": [
+        ("model", {}, "KERAS_BACKEND=jax"),
+        ("data", {}, "start the processes with torchrun"),
+        NOT_ALONE,
+        ("auto", TWO_PROCESSES, "'auto' without the variable RANK"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "environment", "message"),
+    [("all", {}, "`mode` must be one of auto, none, data, model"), *UNSUPPORTED[BACKEND]],
+)
+def test_unsupported_by_the_backend(mode, environment, message, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        ks.distribute(mode)
     with pytest.raises(ValueError, match="`dead_after` must be at least 1. Received: dead_after=0"):
-        ks.distribute(dead_after=0)
-    if BACKEND != "jax":
-        with pytest.raises(ValueError, match="KERAS_BACKEND=jax"):
-            ks.distribute("model")
-    if BACKEND == "tensorflow":
-        cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
-        monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-        with pytest.raises(ValueError, match="single host with TensorFlow.*jax or torch"):
-            ks.distribute("data")
-    if BACKEND == "torch":
-        with pytest.raises(ValueError, match="start the processes with torchrun"):
-            ks.distribute("data")
-    name = {"jax": "KERAS_DISTRIBUTION_NUM_PROCESSES", "torch": "WORLD_SIZE"}.get(BACKEND)
-    if name:
-        monkeypatch.setenv(name, "2")
-        with pytest.raises(ValueError, match="`mode` must not be none with several processes"):
-            ks.distribute("none")
-    if BACKEND == "torch":
-        with pytest.raises(ValueError, match="'auto' without the variable RANK"):
-            ks.distribute()
+        ks.distribute(mode="auto", dead_after=0)
 
 
 @pytest.mark.parametrize(
@@ -397,47 +379,9 @@ def test_batches_that_cannot_be_split_are_refused(batch, message):
         Distribution(num_parts=2).split(dataset)
 
 
-CLIPPED = (
-    TWO_CPUS
-    + """
-import json, numpy as np, keras, keras_spanbert as ks
-
-def clipped(optimizer):
-    variables = [keras.Variable([0.0], name=name) for name in "abc"]
-    optimizer.build(variables)
-
-    @tf.function
-    def step():
-        number = tf.distribute.get_replica_context().replica_id_in_sync_group
-        number = 8.0 * tf.cast(number, "float32")
-        optimizer.apply([8.0 + number * tf.ones(1), 4.0 * number * tf.ones(1), None], variables)
-
-    tf.distribute.get_strategy().run(step)
-    return [float(v.numpy()[0]) for v in optimizer.variables if "momentum" in v.path]
-
-with ks.distribute().scope():
-    optimizers = {
-        "norm of all": ks.AdamW(loss_scale_factor=8.0),
-        "norm of each": ks.AdamW(clipnorm=1.0, loss_scale_factor=8.0),
-        "value": ks.AdamW(clipvalue=0.5, loss_scale_factor=8.0),
-        "norm of a group": ks.TwoRateAdam(heads=["c"], loss_scale_factor=8.0),
-        "nothing": ks.AdamW(global_clipnorm=None, loss_scale_factor=8.0),
-    }
-    found = {name: clipped(optimizer) for name, optimizer in optimizers.items()}
-    # Gradients of embedding rows stay sparse.
-    model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])
-    model.compile(ks.AdamW(1e-2, global_clipnorm=None), "mse")
-model.fit(np.ones((8, 4)), np.ones((8, 4, 1)), 4, verbose=0)
-print("clipped", json.dumps(found))
-"""
-)
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends clip as with one process")
-def test_clipping_over_replicas_with_missing_gradients_and_loss_scale():
-    codes, output = finish([start(["-c", CLIPPED])])
-    assert codes == [0], output
-    (line,) = [line for line in output.splitlines() if line.startswith("clipped ")]
+@pytest.mark.once  # Other backends clip as with one process.
+def test_clipping_over_replicas_with_missing_gradients_and_loss_scale(tmp_path):
+    (found,) = results(tmp_path, two_devices([SCRIPT, "clip", str(tmp_path)]))
     # The first moment is a tenth of the clipped sums of the gradients, 1 + 2 and 0 + 4.
     expected = {
         "norm of all": [0.06, 0.08, 0.0],
@@ -446,5 +390,4 @@ def test_clipping_over_replicas_with_missing_gradients_and_loss_scale():
         "norm of a group": [0.06, 0.08, 0.0],
         "nothing": [0.3, 0.4, 0.0],
     }
-    found = json.loads(line.removeprefix("clipped "))
     assert found == {name: pytest.approx(values) for name, values in expected.items()}

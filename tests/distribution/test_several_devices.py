@@ -28,11 +28,6 @@ def test_several_devices(what):
         assert process.wait() == 0
 
 
-def test_one_device_accepts_any_number_of_rows():
-    ks.distribution.check_even_rows(5, 3)
-    assert ks.distribution.pad_to_batch_shards([1], 1) == [1]
-
-
 def each_device_draws_its_own_dropout():
     """Checks that each device draws different dropout for its own part of a tensor."""
     import jax

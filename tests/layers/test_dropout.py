@@ -51,15 +51,6 @@ def test_tpu_draws_masks_of_attention_transposed_and_keeps_no_random_bits(shape,
     assert "optimization_barrier" in text  # Without it, XLA would keep the 16 bits.
 
 
-def test_gradients_equal_keras():
-    x = np.random.default_rng(0).normal(size=(3, 7)).astype("float32")
-    found, expected = (
-        make_gradient(layer)(x, layer.variables[0].value)
-        for layer in [Dropout(0.3, seed=5), keras.layers.Dropout(0.3, seed=5)]
-    )
-    np.testing.assert_array_equal(found, expected)
-
-
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_accelerator_keeps_the_mean(accelerator_code, rate):
     found = call(Dropout(rate, seed=1), np.ones((5, 200_003), "float32"))

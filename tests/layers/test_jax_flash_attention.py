@@ -6,15 +6,16 @@ import functools
 import keras
 import numpy as np
 import pytest
-from jax_programs import shared_by
+from jax_programs import assert_close, shared_by
 
 if keras.backend.backend() != "jax":
     pytest.skip("specific to JAX", allow_module_level=True)
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import pallas as pl
 
-from keras_spanbert.layers import jax_attention, jax_flash_attention
+from keras_spanbert.layers import jax_flash_attention
 from keras_spanbert.layers.attention import attend
 from keras_spanbert.layers.dropout import Dropout, exact_scale, hash_numbers
 from keras_spanbert.layers.jax_attention import flash_attention
@@ -49,6 +50,15 @@ def plain(query, key, value, mask, rate):
     return jnp.einsum("bnts,bsnd->btnd", weights, value)
 
 
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Replaces the kernels by operations that run on any platform."""
+    kernel = functools.partial(pl.pallas_call, interpret=True)
+    monkeypatch.setattr(pl, "pallas_call", kernel)
+    log2_e = jax_flash_attention.LOG2_E
+    monkeypatch.setattr(jax_flash_attention, "_exp", lambda x, n: jnp.exp2(x * log2_e + n))
+
+
 def outputs_and_gradients(function, *inputs):
     *inputs, upstream = inputs
     outputs, backward = jax.vjp(function, *inputs)
@@ -59,27 +69,26 @@ def outputs_and_gradients(function, *inputs):
     ("length", "size", "padded", "rate"),
     [(128, 32, False, 0.1), (128, 64, True, 0.5), (192, 32, True, 0.1), (256, 16, True, 0.1)],
 )
-def test_outputs_and_gradients(length, size, padded, rate):
+def test_outputs_and_gradients(length, size, padded, rate, interpreted):
     mask = padding(length) if padded else None
     numbers = hash_numbers(SEED, (B, N), length, length)
 
     def flash(*inputs):
-        return jax_flash_attention.attend(*inputs, mask, numbers, rate, interpret=True)
+        return jax_flash_attention.attend(*inputs, mask, numbers, rate)
 
     inputs = random_inputs(length, size)
     found = jax.jit(lambda *args: outputs_and_gradients(flash, *args))(*inputs)
     expected = outputs_and_gradients(lambda *x: plain(*x, mask, rate), *inputs)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+    assert_close(found, expected, 1e-5)
 
 
-def test_rounding_of_outputs_does_not_affect_gradients():
+def test_rounding_of_outputs_does_not_affect_gradients(interpreted):
     *inputs, upstream = (jnp.asarray(x, "bfloat16") for x in random_inputs(128, 32))
     inputs[1] += 3.0  # Errors that are the same for all keys do not cancel.
     numbers = hash_numbers(SEED, (B, N), 128, 128)
 
     def flash(*inputs):
-        return jax_flash_attention.attend(*inputs, None, numbers, 0.1, interpret=True)
+        return jax_flash_attention.attend(*inputs, None, numbers, 0.1)
 
     found = outputs_and_gradients(flash, *inputs, upstream)
     wide = (x.astype("float32") for x in (*inputs, upstream))
@@ -90,20 +99,12 @@ def test_rounding_of_outputs_does_not_affect_gradients():
         assert error < 0.02 * np.linalg.norm(other)
 
 
-@pytest.fixture
-def gpu_code(monkeypatch):
-    """Makes JAX use the code for GPUs, and interpret the kernels."""
-
+def test_attend_draws_the_same_mask_with_and_without_the_kernel(interpreted, monkeypatch):
     def choose(*args, default, cuda=None, **others):
         return (cuda or default)(*args)
 
-    interpreted = functools.partial(flash_attention, interpret=True)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax.lax, "platform_dependent", choose)
-    monkeypatch.setattr(jax_attention, "flash_attention", interpreted)
-
-
-def test_attend_draws_the_same_mask_with_and_without_the_kernel(gpu_code, monkeypatch):
     *inputs, _ = (jnp.asarray(x, "bfloat16") for x in random_inputs(128, 32))
 
     def compute():
@@ -119,7 +120,7 @@ def test_attend_draws_the_same_mask_with_and_without_the_kernel(gpu_code, monkey
     monkeypatch.setattr(keras.config, "is_flash_attention_enabled", lambda: False)
     expected, expected_seed, uses_kernel = compute()
     assert not uses_kernel
-    np.testing.assert_allclose(found, expected, atol=2**-6 * np.abs(expected).max())
+    assert_close([found], [expected], 2**-6)
     np.testing.assert_array_equal(seed, expected_seed)  # Both take one seed.
 
 
@@ -147,13 +148,13 @@ def test_attend_uses_the_kernels_on_gpus_only(length, size, dtype, enabled, monk
 
 
 @pytest.mark.parametrize("mode", ["data", "model"])
-def test_devices_run_the_kernel_on_their_rows_and_heads(mode):
+def test_devices_run_the_kernel_on_their_rows_and_heads(mode, interpreted):
     devices, mask = keras.distribution.list_devices(), padding(128)
     shape = (2, 3) if len(devices) >= 6 else (1, 1)
     devices = devices[: B if mode == "data" else shape[0] * shape[1]]
 
     def compute(*inputs):
-        return flash_attention(*inputs, mask, SEED, 0.1, interpret=True)
+        return flash_attention(*inputs, mask, SEED, 0.1)
 
     inputs = random_inputs(128, 32)
     with shared_by(devices, mode, shape):
@@ -162,8 +163,7 @@ def test_devices_run_the_kernel_on_their_rows_and_heads(mode):
     heads = "'model'" if mode == "model" else "None"
     assert f"out_specs=(P('batch', None, {heads})" in traced.split("shard_map")[1]
     expected = outputs_and_gradients(lambda *x: plain(*x, mask, 0.1), *inputs)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+    assert_close(found, expected, 1e-5)
 
 
 def test_missing_kernels_are_logged_once(monkeypatch, caplog):
