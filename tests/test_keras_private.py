@@ -54,37 +54,6 @@ def test_safe_mode_of_loading_is_known():
     assert seen == [True, False] and not keras_private.is_loading_safely()
 
 
-def test_dtype_policy_is_replaced_in_a_layer_with_a_map():
-    float16 = keras.DTypePolicy("float16")
-    policies = keras.dtype_policies.DTypePolicyMap("float32", {"dense": float16})
-    layer = keras.layers.Dense(1, dtype=policies, name="dense")
-    layer.build((None, 1))
-    layer.dtype_policy = policies["dense"]
-    assert layer.dtype_policy is policies  # Otherwise the workaround is not needed.
-    keras_private.set_dtype_policy(layer, policies["dense"])
-    assert layer.dtype_policy is float16
-
-
-def test_fit_starts_with_the_epoch_set_by_a_callback():
-    class Late(keras.callbacks.Callback):
-        def __init__(self):
-            super().__init__()
-            self.epochs = []
-
-        def on_train_begin(self, logs=None):
-            keras_private.set_initial_epoch(self.model, 2)
-
-        def on_epoch_begin(self, epoch, logs=None):
-            self.epochs.append(epoch)
-            keras_private.set_initial_epoch(self.model, None)
-
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    late = Late()
-    model.fit(np.ones((2, 1)), np.ones((2, 1)), epochs=4, callbacks=[late], verbose=0)
-    assert late.epochs == [2, 3]
-
-
 def test_training_is_traced_once():
     traced = []
 
@@ -138,15 +107,6 @@ def test_optimizer_moments_belong_to_the_variables():
         names = [[v.path.split("_")[-1] for v in kept] for kept in found]
         assert names == [["momentum"] * 2, ["velocity"] * 2, ["hat"] * 2 if amsgrad else []]
         assert all([tuple(v.shape) for v in kept] in ([], [(5,), (2,)]) for kept in found)
-
-
-def test_files_of_a_preset_are_found(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    preset = str(tmp_path)
-    assert keras_private.preset_file(preset, "config.json") == str(tmp_path / "config.json")
-    assert keras_private.preset_file(preset, "task.json") is None
-    with pytest.raises(ValueError, match="Unknown preset identifier"):
-        keras_private.preset_file("gone", "config.json")
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="used on PyTorch only")

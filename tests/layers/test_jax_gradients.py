@@ -187,6 +187,17 @@ def test_gelu_is_rounded_once():
         np.testing.assert_allclose(one.astype("float32"), other, rtol=2**-8, atol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2**-8), ("float16", 2**-11)])
+def test_multiply(dtype, tolerance):
+    arrays = [jnp.asarray(x, dtype) for x in (random(B, L, D), random(N, D, seed=1))]
+    wide = [x.astype("float32") for x in arrays]
+    found = jax_gradients.multiply(*arrays)
+    assert found.dtype == "float32"
+    assert_close([found], [wide[0] @ wide[1].T], 1e-6)
+    expected = gradients(lambda x, table: x @ table.T, *wide, dtype=dtype)
+    assert_close(gradients(jax_gradients.multiply, *arrays, dtype=dtype), expected, tolerance)
+
+
 @pytest.mark.parametrize("num_tokens", [L, 1])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2**-6), ("float16", 2**-9)])
 def test_attend_with_dropout(dtype, tolerance, num_tokens):

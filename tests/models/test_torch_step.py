@@ -94,14 +94,6 @@ def test_hooks_of_pytorch_are_called():
     assert [tuple(shape) for shape in seen] == [(2, tiny_models.L, 6)]
 
 
-def test_heads_multiply_in_the_dtype_of_the_policy():
-    import torch
-
-    model = tiny_models.pretrainer("mixed_bfloat16")
-    logits = model(tiny_models.inputs(model), training=True)
-    assert {x.dtype for x in logits.values()} == {torch.bfloat16}
-
-
 @pytest.mark.parametrize("is_found", [False, True])
 def test_layers_that_cannot_be_compiled_are_computed_without(is_found, monkeypatch, caplog):
     """There is no compiler, or it fails when it compiles, which is at the first call."""
