@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
-from keras_spanbert.layers.softmax import softmax_backward, softmax_forward, wide_dtype
 from keras_spanbert.layers.sublayers import config_of
 
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head; T attends to S.
@@ -86,8 +85,8 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only without dropout.
       Dropout on GPUs uses PyTorch's own random generator, as Keras's `Dropout` does there.
     - Otherwise, and after `keras.config.disable_flash_attention()`: plain products and a softmax in
-      float32 or wider. Only the weights, in the values' dtype, and the mask of dropout are kept
-      for the backward pass.
+      float32 or wider. For the backward pass, TensorFlow and JAX keep the weights in the values'
+      dtype and the mask of dropout only.
     """
     if dropout is not None and not (training and dropout.rate):
         dropout = None
@@ -126,7 +125,7 @@ def _attend(query, key, value, padding_mask, seed=None, dropout=None):
     bias = None
     if padding_mask is not None:
         # Cheaper than `where`: the sum broadcasts, and its gradient needs no computation.
-        bias = (1.0 - ops.cast(padding_mask, wide_dtype(query))) * -1e9
+        bias = (1.0 - ops.cast(padding_mask, _wide_dtype(query))) * -1e9
         bias = bias[:, None, None, :]  # [B, 1, 1, S]
     if isinstance(dropout, Dropout) and dropout.draws_in_jax:
         from keras_spanbert.layers import jax_gradients
@@ -140,23 +139,38 @@ def _attend(query, key, value, padding_mask, seed=None, dropout=None):
 
 
 def _softmax(scores, bias):
-    """Returns `softmax_forward`, with `softmax_backward` as its gradient."""
-    # In float32 and wider dtypes, autodiff already keeps only the result of the softmax.
-    if keras.backend.standardize_dtype(scores.dtype) not in ("bfloat16", "float16"):
-        return softmax_forward(scores, bias)
-    if keras.backend.backend() == "torch":
-        # Keras's custom gradient would keep the scores too, and cause graph breaks.
-        from keras_spanbert.layers.torch_layers import HalfSoftmax
-
-        return HalfSoftmax.apply(scores, bias)
+    """Returns the softmax over the last axis of scores plus a bias, in the scores' dtype."""
+    # In float32 and wider dtypes, autodiff already keeps only the result of the softmax. With
+    # PyTorch, Keras's custom gradient would keep the scores too.
+    is_wide = keras.backend.standardize_dtype(scores.dtype) not in ("bfloat16", "float16")
+    if is_wide or keras.backend.backend() == "torch":
+        return _softmax_forward(scores, bias)
 
     @ops.custom_gradient
     def softmax(scores, *bias):
-        weights = softmax_forward(scores, *bias)
+        weights = _softmax_forward(scores, *bias)
 
         def gradient(upstream):
-            return softmax_backward(weights, upstream), *(ops.zeros_like(b) for b in bias)
+            wide, upstream = (ops.cast(x, "float32") for x in (weights, upstream))
+            mean = ops.sum(wide * upstream, axis=-1, keepdims=True)
+            of_scores = ops.cast(wide * (upstream - mean), weights.dtype)
+            return of_scores, *(ops.zeros_like(b) for b in bias)
 
         return weights, gradient
 
     return softmax(scores) if bias is None else softmax(scores, bias)
+
+
+def _softmax_forward(scores, bias=None):
+    if scores.shape[-1] == 1:
+        return scores * 0.0 + 1.0  # Keras would warn about a softmax over one value.
+    # A 16-bit sum of hundreds of weights is off by several percent.
+    wide = ops.cast(scores, _wide_dtype(scores))
+    if bias is not None:
+        wide += bias  # With PyTorch, this changes float32 scores in place.
+    return ops.cast(ops.softmax(wide, axis=-1), scores.dtype)
+
+
+def _wide_dtype(x):
+    # PyTorch's compiler cannot trace `keras.backend.result_type`.
+    return "float64" if keras.backend.standardize_dtype(x.dtype) == "float64" else "float32"

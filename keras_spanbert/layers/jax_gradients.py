@@ -10,8 +10,6 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from keras_spanbert.layers.softmax import softmax_forward
-
 
 def are_cheaper(dtype) -> bool:
     """Returns whether the gradients of this module are faster for a dtype on this platform."""
@@ -205,7 +203,8 @@ def _attend(scale, query, key, value, bias, keep):
 
 
 def _attend_forward(scale, query, key, value, bias, keep):
-    weights = softmax_forward(jnp.einsum("bsnd,btnd->bnts", key, query), bias)
+    scores = jnp.einsum("bsnd,btnd->bnts", key, query).astype(jnp.float32)
+    weights = jax.nn.softmax(scores if bias is None else scores + bias).astype(query.dtype)
     dropped = jnp.where(keep, scale(weights), 0)
     # Kept in float32, because rounded means would add the same error to all scores of a row. The
     # gradients of the weights are not rounded either, so that the sum over a row stays 0.

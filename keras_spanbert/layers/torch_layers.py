@@ -12,7 +12,6 @@ import torch
 from torch.nn import functional
 
 from keras_spanbert.keras_private import current_values, plain_kernel
-from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
 from keras_spanbert.wording import LOG
 
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head.
@@ -153,20 +152,3 @@ def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
         query, key, value, attn_mask=mask, dropout_p=dropout_rate
     )
     return outputs.transpose(1, 2)
-
-
-class HalfSoftmax(torch.autograd.Function):
-    """`softmax_forward` for 16-bit floats, with `softmax_backward` as its gradient."""
-
-    # `keras.ops.custom_gradient` would store the scores too.
-
-    @staticmethod
-    def forward(ctx, scores, bias):
-        weights = softmax_forward(scores, bias)
-        ctx.save_for_backward(weights)
-        return weights
-
-    @staticmethod
-    def backward(ctx, upstream):
-        (weights,) = ctx.saved_tensors
-        return softmax_backward(weights, upstream), None
