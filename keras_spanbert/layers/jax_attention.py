@@ -48,10 +48,7 @@ def fuses_dropout(query, dropout) -> bool:
 
 
 def attend_with_dropout(query, key, value, padding_mask, dropout, plain):
-    """Computes attention with dropout of its weights, with our kernel on NVIDIA GPUs.
-
-    The arrays are those of `attend_fused`. `plain` also takes a seed, and draws the same mask.
-    """
+    """Like `attend_fused`, with dropout of the weights. `plain` draws the same mask from a seed."""
     flash = functools.partial(flash_attention, rate=dropout.rate)
     seed = dropout.seed_generator.next()
     return jax.lax.platform_dependent(

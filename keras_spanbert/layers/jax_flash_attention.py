@@ -243,10 +243,8 @@ def _exp(x, offset):
 
 
 def _zero(x):
-    """Returns zeros for a selection from float32 weights that are then rounded to 16 bits.
-
-    With a constant, the compiler would round first, and select in twice as many operations.
-    """
+    # With a constant, the compiler would round to 16 bits before the selection, and select in twice
+    # as many operations.
     return 0.0 * x
 
 

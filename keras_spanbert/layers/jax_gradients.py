@@ -167,17 +167,14 @@ _normalize.defvjp(_normalize_forward, _normalize_backward)
 
 @jax.custom_vjp
 def multiply(x, table):
-    """Returns the products `[..., V]` of 16-bit `x` `[..., H]` and `table` `[V, H]` in float32.
-
-    JAX would compute the gradients with products of float32.
-    """
+    """Returns the products `[..., V]` of 16-bit `x` `[..., H]` and `table` `[V, H]` in float32."""
     dimensions = ((x.ndim - 1,), (1,)), ((), ())
     return jax.lax.dot_general(x, table, dimensions, preferred_element_type=jnp.float32)
 
 
 def _multiply_backward(kept, upstream):
     x, table = kept
-    upstream = upstream.astype(x.dtype)
+    upstream = upstream.astype(x.dtype)  # JAX would multiply in float32.
     of_x = jnp.einsum("...v,vh->...h", upstream, table)
     return of_x, jnp.einsum("...v,...h->vh", upstream, x)
 

@@ -182,8 +182,8 @@ def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
 def row_uniform(xp, token_ids, number, seed: int, num_columns: int):
     """Returns uniform draws float64 `[B, num_columns]` that do not depend on the rest of the batch.
 
-    Draw j is a hash of the row of `token_ids` `[B, L]`, of `number` `[B, 1]`, of the seed and of j,
-    as in splitmix64 (Steele et al. 2014), the same with NumPy and TensorFlow.
+    Draw j is a hash of the row of `token_ids`, of `number` `[B, 1]`, of the seed and of j, as in
+    splitmix64 (Steele et al. 2014).
     """
     counters = _STEP * np.arange(1, max(token_ids.shape[1], num_columns) + 1, dtype=np.uint64)
     seed = _mix_bits(np, np.array([seed % 2**64], np.uint64))

@@ -135,10 +135,7 @@ def is_fused(x, dropout_rate: float) -> bool:
 
 
 def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
-    """Calls `scaled_dot_product_attention`, float `[B, L, N, D]` to the same shape.
-
-    `padding_mask` is an int or bool tensor `[B, L]` or `None`.
-    """
+    """Calls PyTorch's attention, float `[B, L, N, D]` to that shape. `padding_mask` is `[B, L]`."""
     mask = None
     if padding_mask is not None:
         # Kernels return NaN for rows without tokens. Here all scores of such a row are 0. With a
