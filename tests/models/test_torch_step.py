@@ -180,7 +180,11 @@ def test_compiling_again_changes_the_metrics():
     model, arguments = batches("texts")
     optimizer = ks.AdamW(1e-3)
     other = keras.metrics.SparseCategoricalAccuracy("other")
-    for metrics, names in [("auto", {"loss", "accuracy"}), (None, {"loss"}), ([other], {"loss", "other"})]:
+    for metrics, names in [
+        ("auto", {"loss", "accuracy"}),
+        (None, {"loss"}),
+        ([other], {"loss", "other"}),
+    ]:
         model.compile(optimizer, weighted_metrics=metrics)
         assert set(model.fit(**arguments, batch_size=5, epochs=2, verbose=0).history) == names
 
