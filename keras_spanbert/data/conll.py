@@ -287,5 +287,6 @@ def check_tag(tag: str, types, place: str, entities: bool = True) -> None:
         return
     rule = "a tag must be O, or B-, I-, E- or S- and a type without commas (in BILOU L- or U-)"
     check(_TAG.fullmatch(tag), place, rule, tag)
-    if tag != "O":
-        check_known(place, "the type of an entity", tag[2:], types)
+    if types is not None and tag != "O":
+        rule = f"the type of an entity must be one of {', '.join(types)}"
+        check(tag[2:] in types, place, rule, tag)

@@ -86,7 +86,7 @@ def test_tags_are_converted_to_iob2(tags, expected):
         ("a\nb\n", -1, ", line 1: a line must be a word and its tag.*needs_labels=False"),
         ("a\tO\n\tO\n", -1, ", line 2: a word must not be empty"),
         ("a\tperson\n", -1, ", line 1: a tag must be O, or B-, I-, E- or S- and.*'person'"),
-        ("a\tB-y\n", -1, ", line 1: the type of an entity must be one of x, z. Received: 'y'"),
+        ("a\tB-y\n", -1, ", line 1: the type of an entity must be one of x, z. Received: 'B-y'"),
         ("-DOCSTART- O\n\n", -1, " must contain sentences. Received: none"),
         ("a\tM-x\n", -1, r", line 1: a tag must be .* \(in BILOU L- or U-\). Received: 'M-x'"),
         ("a\tO\n", 0, r", line 1: `column` \(--label_column\) must be .* column=0"),
