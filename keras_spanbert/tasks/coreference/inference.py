@@ -38,6 +38,11 @@ from keras_spanbert.tasks.coreference.preprocessor import (
 from keras_spanbert.tasks.coreference.scoring import GIVEN, NO_SPAN
 from keras_spanbert.tasks.coreference.splitting import split
 
+# Results with a value for each span that is kept.
+_OF_SPANS = (
+    "top_span_starts", "top_span_ends", "top_span_mention_scores", "best_antecedents",
+    "link_scores",
+)  # fmt: skip
 # Inputs with a value for each token.
 _OF_TOKENS = ("token_places", "speaker_ids", "segment_index", "overlap_places")
 
@@ -220,13 +225,20 @@ _CHUNK_TOKENS = 1024
 
 @one_thread
 def predict_rows(
-    model, inputs: list[dict], sizes: dict | None = None, memory: dict | None = None, xp=np
+    model,
+    inputs: list[dict],
+    min_link_score: float | None = None,
+    sizes: dict | None = None,
+    memory: dict | None = None,
+    xp=np,
 ) -> list:
     """Runs the model on `inputs` of documents, the rows of a batch, or a chunk with its `memory`.
 
     Returns for each row the dict of `score_document` without its candidates, clusters and loss, but
-    with `top_spans`, the indices of the spans among the candidates, and with a memory `spans`: see
-    `ResolverLayers.outputs`. `sizes` to pad to are by default those of the inputs.
+    with `top_spans`, the indices of the spans among the candidates; the spans' `best_antecedents`
+    `[K]`, -1 for none; their `link_scores` `[K]`, their probabilities among all antecedents and
+    none; and with a memory `spans`: see `ResolverLayers.outputs`. `sizes` to pad to are by default
+    those of the inputs.
     """
     sizes = sizes or padded_sizes(inputs, model, xp)
     rows = [pad(x, sizes, xp) for x in inputs]
@@ -249,6 +261,14 @@ def predict_rows(
         columns = {"starts": x["starts"], "ends": x["ends"], "mention_scores": scores}
         for name, values in columns.items():
             of_row[f"top_span_{name}"] = take(xp, values, of_row["top_spans"])
+        antecedents, scores = of_row["top_antecedents"], of_row["top_antecedent_scores"]
+        place = xp.argmax(scores, axis=1)[:, None]  # 0 for none.
+        with_none = xp.concatenate([-xp.ones_like(antecedents[:, :1]), antecedents], axis=1)
+        best = xp.take_along_axis(with_none, place, axis=1)[:, 0]
+        link_scores = 1 / xp.sum(xp.exp(scores - xp.max(scores, axis=1, keepdims=True)), axis=1)
+        if min_link_score is not None:
+            best = xp.where(link_scores < min_link_score, -1, best)
+        of_row.update(best_antecedents=best, link_scores=link_scores)
         found.append(of_row)
     return found
 
@@ -260,7 +280,7 @@ def score_in_chunks(
     min_link_score: float | None = None,
     given: bool = False,
 ) -> dict:
-    """Scores one document in chunks: see `find_clusters`."""
+    """Scores one document in chunks. Returns what `cluster_mentions` needs."""
     num_segments = max(_CHUNK_TOKENS // tensors["input_ids"].shape[1], 1)
     begins = [*range(0, len(tensors["input_ids"]), num_segments)]
     first_tokens = np.cumsum([0, *tensors["text_len"]])
@@ -289,11 +309,15 @@ def score_in_chunks(
     for begin in begins:
         first = memory.num_added
         remembered = memory.inputs()
-        (row,) = predict_rows(model, [inputs_at(begin)], sizes, remembered)
+        (row,) = predict_rows(model, [inputs_at(begin)], min_link_score, sizes, remembered)
+        row["top_span_starts"] += first_tokens[begin]
+        row["top_span_ends"] += first_tokens[begin]
         index = np.concatenate([remembered["index"][0], row["spans"]["index"]]) + first
-        found.append(extract_spans(row, first_tokens[begin], index, min_link_score))
-        memory.add(row["spans"], found[-1]["best_antecedents"])
-    return {name: np.concatenate([chunk[name] for chunk in found]) for name in found[0]}
+        best = row["best_antecedents"]
+        row["best_antecedents"] = np.where(best < 0, -1, index[best])
+        memory.add(row["spans"], row["best_antecedents"])
+        found.append([row[name] for name in _OF_SPANS])
+    return {name: np.concatenate(arrays) for name, arrays in zip(_OF_SPANS, zip(*found))}
 
 
 class Memory:
@@ -343,33 +367,8 @@ class Memory:
         self.num_added += len(antecedents)
 
 
-def extract_spans(
-    row: dict, first_token: int = 0, index=None, min_link_score: float | None = None, xp=np
-) -> dict:
-    """Returns the spans of a result of `predict_rows`, each with its best antecedent.
-
-    The dict has arrays `[K]`: `starts` and `ends`, tokens of the document, `mention_scores`,
-    `best_antecedents` (-1 for none) and `link_scores`, their probabilities among all antecedents
-    and none. A chunk begins at `first_token`, and `index` `[M + K]` has the numbers of its spans.
-    """
-    antecedents, scores = row["top_antecedents"], row["top_antecedent_scores"]
-    place = xp.argmax(scores, axis=1)[:, None]  # 0 for none.
-    with_none = xp.concatenate([-xp.ones_like(antecedents[:, :1]), antecedents], axis=1)
-    best = xp.take_along_axis(with_none, place, axis=1)[:, 0]
-    link_scores = 1 / xp.sum(xp.exp(scores - xp.max(scores, axis=1, keepdims=True)), axis=1)
-    if min_link_score is not None:
-        best = xp.where(link_scores < min_link_score, -1, best)
-    return {
-        "starts": row["top_span_starts"] + first_token,
-        "ends": row["top_span_ends"] + first_token,
-        "mention_scores": row["top_span_mention_scores"],
-        "best_antecedents": best if index is None else xp.where(best < 0, -1, index[best]),
-        "link_scores": link_scores,
-    }
-
-
 def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = False) -> dict:
-    """Returns the clusters of spans from `extract_spans`, in words: a dict of int32 `[K]`.
+    """Returns the clusters of spans from `predict_rows`, in words: a dict of int32 `[K]`.
 
     It has `first` and `last`, the words of each span; `cluster`, a number that increases in the
     order of the clusters' first links, -1 for no mention; and `same`, the first span of the cluster
@@ -384,8 +383,8 @@ def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = Fals
     # Between words before and after all others.
     words = [np.full(1, -1, np.int32), word_of[is_word], np.full(1, never)]
     words = xp.concatenate(words, axis=0)
-    first = take(xp, words, take(xp, before, spans["starts"]) + 1)
-    last = take(xp, words, take(xp, before, spans["ends"] + 1))
+    first = take(xp, words, take(xp, before, spans["top_span_starts"]) + 1)
+    last = take(xp, words, take(xp, before, spans["top_span_ends"] + 1))
 
     def minimum(values, groups):
         """Returns the minimum of the values of each span's group."""
@@ -396,7 +395,7 @@ def word_clusters(xp, spans: dict, word_of, singletons: bool, given: bool = Fals
     order = minimum(xp.where(best < 0, never, span), root)
     is_alone = order == never
     order = xp.where(is_alone, span + never // 2, order)
-    is_single = is_alone & ((spans["mention_scores"] > 0) | given) & singletons
+    is_single = is_alone & ((spans["top_span_mention_scores"] > 0) | given) & singletons
     is_mention = (first <= last) & (is_single | ~is_alone)
 
     # === The same words, in the first of their clusters ===
@@ -426,7 +425,7 @@ def cluster_mentions(
     numbers = found["cluster"].tolist()
     number_of = {place: number for place, number in zip(places, numbers) if number >= 0}
     antecedents = spans["best_antecedents"].tolist()
-    scores = zip(spans["mention_scores"].tolist(), spans["link_scores"].tolist())
+    scores = zip(spans["top_span_mention_scores"].tolist(), spans["link_scores"].tolist())
     clusters, links = {}, {}
     for place, number, antecedent, (score, link_score) in zip(places, numbers, antecedents, scores):
         if number < 0:
@@ -488,7 +487,7 @@ def _mentions(model, words, sentence_sizes):
     with tf.control_dependencies([check]):
         tensors = {name: tf.identity(x) for name, x in tensors.items()}
     (row,) = predict_rows(model, [document_inputs(tensors, model, tnp)], xp=tnp)
-    found = word_clusters(tnp, extract_spans(row, xp=tnp), word_of, model.singletons)
+    found = word_clusters(tnp, row, word_of, model.singletons)
 
     # === Each mention once, in order of the text; clusters from 0 on by their first mentions ===
     is_first = (found["cluster"] >= 0) & (found["same"] == tf.range(tf.size(found["same"])))

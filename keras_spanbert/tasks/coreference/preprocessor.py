@@ -19,7 +19,6 @@ from keras_spanbert.layers.array_functions import (
     cumsum,
     int32,
     range_like,
-    repeat,
     repeat_while,
     take,
 )
@@ -308,9 +307,9 @@ def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separ
     A segment has as many subtokens as fit, up to the end of a sentence or else of a word.
     """
     none = np.zeros(1, np.int32)
-    word_of = repeat(xp, range_like(xp, sizes), sizes)
+    word_of = xp.repeat(range_like(xp, sizes), sizes)
     word_ends = xp.concatenate([none, cumsum(xp, sizes)], axis=0)
-    sentence_of = take(xp, repeat(xp, range_like(xp, sentence_sizes), sentence_sizes), word_of)
+    sentence_of = take(xp, xp.repeat(range_like(xp, sentence_sizes), sentence_sizes), word_of)
     last_words = xp.concatenate([none, cumsum(xp, sentence_sizes)], axis=0)
     sentence_ends = take(xp, word_ends, last_words)
     num_subtokens = word_ends[-1]
@@ -329,7 +328,7 @@ def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separ
     begins, ends = limits[:-1], limits[1:]
     if not has_separators:
         return Segments(ends - begins, range_like(xp, word_of), word_of, sentence_of)
-    segment_of = repeat(xp, range_like(xp, begins), ends - begins + 2)
+    segment_of = xp.repeat(range_like(xp, begins), ends - begins + 2)
     index = range_like(xp, segment_of) - 2 * segment_of - 1
     is_first = index < take(xp, begins, segment_of)
     is_last = index == take(xp, ends, segment_of)

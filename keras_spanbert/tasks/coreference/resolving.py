@@ -30,7 +30,6 @@ from keras_spanbert.tasks.coreference.inference import (
     Documents,
     cluster_mentions,
     document_inputs,
-    extract_spans,
     gold_clusters,
     predict_rows,
     score_in_chunks,
@@ -61,13 +60,6 @@ class Text(NamedTuple):
     places: np.ndarray  # int [words, 2]: start and end in characters, or in words of no string.
     string: str | None  # `None` if the user passed words.
     given: dict | None = None  # The positions of given mentions by their first and last words.
-
-    def mention(self, first: int, last: int) -> dict:
-        """Returns the mention that starts and ends with the given words."""
-        place = int(self.places[first, 0]), int(self.places[last, 1])
-        start, end = (self.given or {}).get((first, last), place)
-        text = " ".join(self.words[start:end]) if self.string is None else self.string[start:end]
-        return {"text": text, "start": start, "end": end}
 
 
 def as_documents(
@@ -155,8 +147,7 @@ def find_clusters(
             spans = [score_in_chunks(model, encoded[batch[0]][0], *options)]
         else:
             rows = [document_inputs(encoded[i][0], model, given=i in given) for i in batch]
-            rows = predict_rows(model, rows)
-            spans = [extract_spans(row, min_link_score=min_link_score) for row in rows]
+            spans = predict_rows(model, rows, min_link_score)
         for i, of_document in zip(batch, spans):
             word_of = encoded[i][1]
             found[i] = cluster_mentions(of_document, word_of, model.singletons, i in given)
@@ -256,19 +247,23 @@ def as_dicts(text, clusters, links, with_scores):
     for mention_scores in sorted(clusters, key=min):
         words = {(i, j): tuple(text.words[i : j + 1]) for i, j in mention_scores}
         counts = collections.Counter(words.values())
-        keys = {
-            place: sort_key(own, place[0], counts[own], place[0] in begins, lower_words)
-            for place, own in words.items()
-        }
+        keys, mentions = {}, {}
+        for place, own in words.items():
+            first, last = place
+            keys[place] = sort_key(own, first, counts[own], first in begins, lower_words)
+            start, end = int(text.places[first, 0]), int(text.places[last, 1])
+            start, end = (text.given or {}).get(place, (start, end))
+            shown = " ".join(own) if text.string is None else text.string[start:end]
+            mentions[place] = {"text": shown, "start": start, "end": end}
         main = min(keys, key=keys.__getitem__)
         places = [main, *sorted(mention_scores.keys() - {main})]
-        cluster = [text.mention(*place) for place in places]
+        cluster = [{**mentions[place]} for place in places]
         if with_scores:
             for mention, place in zip(cluster, places):
                 antecedent, link_score = links.get(place, (None, None))
                 mention["score"] = mention_scores[place]
                 mention["link_score"] = link_score
-                mention["antecedent"] = antecedent and text.mention(*antecedent)
+                mention["antecedent"] = antecedent and {**mentions[antecedent]}
         result.append(cluster)
     return result
 
@@ -544,7 +539,9 @@ class DocumentInputs:
         inputs = document_inputs(tensors, self)
         (scores,) = predict_rows(self, [inputs])
         token_of = np.arange(len(inputs["token_places"]), dtype=np.int32)
-        clusters, _ = cluster_mentions(extract_spans(scores), token_of, self.singletons)
+        clusters, _ = cluster_mentions(scores, token_of, self.singletons)
+        for name in ["best_antecedents", "link_scores"]:
+            del scores[name]
         top_spans = scores.pop("top_spans")
         num_antecedents = min(self.max_top_antecedents, len(top_spans))
         result = {

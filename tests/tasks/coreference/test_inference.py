@@ -50,8 +50,8 @@ def test_chunks_equal_the_whole_text_with_enough_memory(build, document, recorde
     expected = list(rows(whole["top_antecedent_scores"], whole["top_antecedents"]))
     calls = recorded(model, 2 * 19)
     found = inference.score_in_chunks(model, tensors, 200)
-    for name, array in inference.extract_spans(whole).items():
-        np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
+    for name, array in found.items():
+        np.testing.assert_allclose(array, whole[name], atol=1e-5, err_msg=name)
     assert found["best_antecedents"].max() > 0 and len(calls) > 2
     number = 0
     for batch, outputs in calls:
@@ -74,8 +74,8 @@ def test_shapes_are_the_same_for_every_chunk_and_length(build, document, recorde
         tensors = model.preprocessor.tensors(sentences)
         found = inference.score_in_chunks(model, tensors, 11)
         num_calls.append(len(calls))
-        assert (np.diff(found["starts"]) >= 0).all()
-        assert (found["best_antecedents"] < np.arange(len(found["starts"]))).all()
+        assert (np.diff(found["top_span_starts"]) >= 0).all()
+        assert (found["best_antecedents"] < np.arange(len(found["link_scores"]))).all()
     assert num_calls[2] > 3 * num_calls[1]
     assert len({str(keras.tree.map_structure(np.shape, batch)) for batch, _ in calls}) == 1
 
@@ -85,15 +85,15 @@ def test_shapes_are_the_same_for_every_chunk_and_length(build, document, recorde
 def test_chunks_use_lora_weights_that_were_added_later(build, document):
     model = build()
     tensors = model.preprocessor.tensors(document)
-    before = inference.score_in_chunks(model, tensors, 11)["mention_scores"]
+    before = inference.score_in_chunks(model, tensors, 11)["top_span_mention_scores"]
     model.backbone.enable_lora(2)
     generator = np.random.default_rng(0)
     for layer in lora_layers(model):
         for variable in lora_variables(layer)[1:]:
             variable.assign(generator.normal(size=variable.shape))
-    after = inference.score_in_chunks(model, tensors, 11)["mention_scores"]
+    after = inference.score_in_chunks(model, tensors, 11)["top_span_mention_scores"]
     model.merge_lora()
-    expected = inference.score_in_chunks(model, tensors, 11)["mention_scores"]
+    expected = inference.score_in_chunks(model, tensors, 11)["top_span_mention_scores"]
     assert np.abs(np.sort(after) - np.sort(before)).max() > 1e-3
     np.testing.assert_allclose(after, expected, atol=1e-4)
 

@@ -78,7 +78,7 @@ def test_quantized_heads_save_and_load(build, document, tmp_path):
     model = build("overlap", ffnn_depth=2)
     before = model.score_document(document)["candidate_mention_scores"]
     tensors = model.preprocessor.tensors(document)
-    in_chunks = score_in_chunks(model, tensors, 11)["mention_scores"]
+    in_chunks = score_in_chunks(model, tensors, 11)["top_span_mention_scores"]
     matrices = {w.path for w in model.weights if w.path.endswith("kernel") and w.shape[-1] > 1}
     model.quantize("int8")
     floats = {w.path for w in model.weights if w.dtype != "int8"}
@@ -86,7 +86,7 @@ def test_quantized_heads_save_and_load(build, document, tmp_path):
     expected = model.score_document(document)
     after = expected["candidate_mention_scores"]
     assert 0 < np.abs(after - before).max() < 0.1 * np.abs(before).max()
-    found = score_in_chunks(model, tensors, 11)["mention_scores"]
+    found = score_in_chunks(model, tensors, 11)["top_span_mention_scores"]
     difference = np.abs(np.sort(found) - np.sort(in_chunks)).max()
     assert 0 < difference < 0.1 * np.abs(in_chunks).max()
     model.save_to_preset(tmp_path / "preset")

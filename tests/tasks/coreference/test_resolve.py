@@ -63,10 +63,10 @@ def test_spans_of_words(resolver):
 
 def test_mentions_that_meet_within_a_word_are_kept():
     spans = {
-        "starts": np.array([0, 2, 3, 4]),
-        "ends": np.array([1, 3, 3, 5]),
+        "top_span_starts": np.array([0, 2, 3, 4]),
+        "top_span_ends": np.array([1, 3, 3, 5]),
         "best_antecedents": np.array([-1, 0, 1, -1]),
-        "mention_scores": np.array([1.0, 2.0, 3.0, 4.0]),
+        "top_span_mention_scores": np.array([1.0, 2.0, 3.0, 4.0]),
         "link_scores": np.array([1.0, 0.6, 0.7, 1.0]),
     }
     # The second word has two pieces. The first mention ends and the second starts within it.
