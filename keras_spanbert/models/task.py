@@ -128,28 +128,6 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
             source.load_weights(task, keeps_backbone=has_backbone)
         return task
 
-    def with_dropout(self, dropout: float | None = None, attention_dropout: float | None = None):
-        """Returns a model with these weights and other dropout rates of `SpanBertBackbone`.
-
-        If the head has a `dropout` too, it gets the same rate.
-
-        Args:
-            dropout: float. Defaults to `None`: unchanged.
-            attention_dropout: float. Defaults to `None`: unchanged.
-        """
-        rates = {"dropout": dropout, "attention_dropout": attention_dropout}
-        rates = {name: rate for name, rate in rates.items() if rate is not None}
-        if not rates:
-            return self
-        with skip_initialization(True):
-            config = {**self.backbone.get_config(), **rates}
-            backbone = type(self.backbone).from_config(config)
-        lora.enable_as(self.backbone, backbone)
-        for mine, theirs in zip(backbone.weights, self.backbone.weights, strict=True):
-            mine.assign(theirs)
-        head = {"dropout": dropout} if "dropout" in rates and "dropout" in self.config_names else {}
-        return self.rebuilt(backbone=backbone, **head)
-
     def rebuilt(self, cls=None, layers=None, **changes):
         """Returns a model with this one's backbone, preprocessor and config, except for changes.
 

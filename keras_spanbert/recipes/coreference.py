@@ -159,7 +159,7 @@ def build():
     }
     with preset_warnings():
         resolver = ks.SpanBertCoreferenceResolver.from_preset(
-            FLAGS.preset, dtype=FLAGS.dtype, **given
+            FLAGS.preset, **fine_tuning.arguments_of_backbone(), **given
         )
     resolver.check_preprocessor()
     set_flags(**{name: getattr(resolver, argument) for name, argument in _ARGUMENTS.items()})

@@ -190,9 +190,7 @@ def load_preset(**arguments):
             source = open_source(FLAGS.preset, vocabulary=FLAGS.vocabulary)
         with suppress_warnings():  # Logged below.
             tokenizer = ks.SpanBertTokenizer.from_source(source)
-            model = ks.SpanBertPretrainer.from_source(
-                source, dtype=FLAGS.dtype, preprocessor=None, **arguments
-            )
+            model = ks.SpanBertPretrainer.from_source(source, preprocessor=None, **arguments)
         if not has_checkpoint():
             log(f"{FLAGS.preset}: {source.summary()}")
     else:
@@ -200,9 +198,7 @@ def load_preset(**arguments):
         if FLAGS.vocabulary:
             tokenizer = _tokenizer(FLAGS.vocabulary, tokenizer.lowercase, tokenizer.added_tokens)
         with preset_warnings():
-            model = ks.SpanBertPretrainer.from_preset(
-                source.name, dtype=FLAGS.dtype, preprocessor=None, **arguments
-            )
+            model = ks.SpanBertPretrainer.from_preset(source.name, preprocessor=None, **arguments)
     backbone = model.backbone
     if tokenizer.vocabulary_size() != backbone.vocabulary_size:
         raise ValueError(

@@ -47,7 +47,6 @@ def fine_tune(run: Run, recipe: Recipe) -> None:
         arguments = recipe.model_arguments(train) if train else {}
         with distribution.scope():
             model = (recipe.build or build_model)(**arguments)
-            model = model.with_dropout(FLAGS.dropout, FLAGS.attention_dropout)
             if FLAGS.lora_rank:
                 model.backbone.enable_lora(FLAGS.lora_rank)
         _check_head(model.untrained_heads())
@@ -126,6 +125,12 @@ def _check_head(untrained):
         refuse(f"{mistake}. To train one, give --train_data", "preset", more=heads)
 
 
+def arguments_of_backbone() -> dict:
+    """Returns the arguments of `from_preset` that change the backbone of --preset."""
+    given = values("dtype", "dropout", "attention_dropout")
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def build_model(**arguments):
     """Builds the model of the preset. A head without weights is initialized at random."""
     from keras_spanbert.models.classifier import NoLabelsError
@@ -134,7 +139,9 @@ def build_model(**arguments):
     preprocessor_flags = find_recipe(FLAGS.task).preprocessor_flags
     try:
         with preset_warnings():
-            model = cls.from_preset(FLAGS.preset, preprocessor=None, dtype=FLAGS.dtype, **arguments)
+            model = cls.from_preset(
+                FLAGS.preset, preprocessor=None, **arguments_of_backbone(), **arguments
+            )
     except NoLabelsError:
         _check_head([f"the head of {cls.__name__}"])
         raise

@@ -12,6 +12,7 @@ import keras_spanbert as ks
 from keras_spanbert import files, stores
 from keras_spanbert.recipes import checks, corpora
 from keras_spanbert.recipes.checks import check_value
+from keras_spanbert.recipes.fine_tuning import arguments_of_backbone
 from keras_spanbert.recipes.flags import FLAGS, Group, set_flags, values
 from keras_spanbert.recipes.recipe import Recipe
 from keras_spanbert.recipes.run_folder import Run, has_checkpoint, new_run_hint
@@ -245,8 +246,7 @@ def _build_model(corpus, vocabulary):
     keeps_objectives = FLAGS.preset and not FLAGS["objectives"].present
     chosen = {} if keeps_objectives else choices(FLAGS.objectives)
     if FLAGS.preset:
-        model, tokenizer, source = corpora.load_preset(**chosen)
-        model = model.with_dropout(FLAGS.dropout, FLAGS.attention_dropout)
+        model, tokenizer, source = corpora.load_preset(**arguments_of_backbone(), **chosen)
         if not has_checkpoint():
             _warn_about_short_blocks(source, model.backbone.max_sequence_length)
     else:
