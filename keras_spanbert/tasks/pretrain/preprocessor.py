@@ -152,8 +152,12 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
             first_row=first_row,
             unigram_counts=unigram_counts,
         )
-        is_padding = masks["token_ids"] == self.tokenizer.pad_token_id
-        padding_mask = 1 - _cast_like(is_padding, masks["token_ids"])
+        is_token = masks["token_ids"] != self.tokenizer.pad_token_id
+        if isinstance(is_token, np.ndarray):
+            padding_mask = is_token.astype("int32")
+        else:  # A tensor of the backend, or of `tf.data`.
+            cast = keras.ops.cast if keras.ops.is_tensor(is_token) else tf.cast
+            padding_mask = cast(is_token, "int32")
         names = MASK_INPUTS if self.span_boundary else MASK_INPUTS[:1]
         x = {
             "token_ids": masks["token_ids"],
@@ -171,12 +175,3 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
 
     def get_config(self):
         return {**super().get_config(), **self.masking_config}
-
-
-def _cast_like(x, like):
-    """Casts `x` to the dtype of `like`, for arrays, and tensors of a backend or of `tf.data`."""
-    if isinstance(x, np.ndarray):
-        return x.astype(like.dtype)
-    if keras.ops.is_tensor(x):
-        return keras.ops.cast(x, keras.backend.standardize_dtype(like.dtype))
-    return tf.cast(x, like.dtype)
