@@ -135,9 +135,7 @@ class TargetLossModel:
         super().compile(*args, **kwargs)
         if self._compile_loss is not None:
             given = self._compile_loss
-            losses = TargetLosses(
-                given._user_loss, given._user_loss_weights, output_names=given.output_names
-            )
+            losses = TargetLosses(given._user_loss, given._user_loss_weights, given.output_names)
             # Keras would track them as attributes, and so list their metrics twice.
             object.__setattr__(self, "_compile_loss", losses)
             object.__setattr__(self, "_loss_tracker", losses.tracker)

@@ -170,15 +170,11 @@ class ClassifierTask(SpanBertTask):
         check_in("class_weight", class_weight, isinstance(class_weight, dict), "a dict")
         names = self.label_names() or []
         numbers_of, found = label_numbers(names), {}
+        rule = "a dict from different classes, names or numbers from 0, to weights"
         for key, weight in class_weight.items():
             number = label_id(key, numbers_of, "`class_weight`") if names else key
             is_right = is_integer(number) and number >= 0 and number not in found
-            check_in(
-                "class_weight",
-                class_weight,
-                is_right,
-                "a dict from different classes, names or numbers from 0, to weights",
-            )
+            check_in("class_weight", class_weight, is_right, rule)
             value = to_python(weight)
             is_right = is_number(value) and 0 <= value < 2**128  # As float32, 2**128 is infinite.
             check_in(f"class_weight[{key!r}]", weight, is_right, "a finite number of at least 0")

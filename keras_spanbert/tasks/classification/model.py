@@ -270,10 +270,8 @@ class SpanBertTextClassifier(ClassifierTask):
         if isinstance(texts, str):
             pairs = None if text_pairs is None else [text_pairs]
             return self.classify([texts], pairs, batch_size)[0]
-        is_alone = text_pairs is None
-        logits = self.logits_of(
-            texts if is_alone else {"text": texts, "text_pair": text_pairs}, batch_size
-        )
+        x = texts if text_pairs is None else {"text": texts, "text_pair": text_pairs}
+        logits = self.logits_of(x, batch_size)
         if self.is_regression:
             return [{"score": float(value)} for value in logits[:, 0]]
         found = []

@@ -198,13 +198,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
                 f"{examples.ids[examples.golds.index(None)]!r}"
             )
         has_all_answers = all(examples.golds)
-        answers, null_scores = self._decode(
-            examples.questions,
-            examples.contexts,
-            max_answer_length,
-            None if has_all_answers else np.inf,  # Always the best answer.
-            batch_size,
-        )
+        columns = examples.questions, examples.contexts
+        threshold = None if has_all_answers else np.inf  # Always the best answer.
+        answers, null_scores = self._decode(*columns, max_answer_length, threshold, batch_size)
         predictions = {name: found[0]["answer"] for name, found in zip(examples.ids, answers)}
         dataset = squad_dataset(examples)
         score = functools.partial(squad, dataset, predictions, by_character=by_character)
@@ -224,18 +220,10 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         self.warn_if_untrained()
         self.check_preprocessor()
         windows = self.preprocessor.windows(questions, contexts)
-        start, end = self._logits(windows, batch_size)
+        logits = self._logits(windows, batch_size)
         if null_threshold is None:
             null_threshold = self.null_threshold
-        return decode(
-            start,
-            end,
-            windows,
-            contexts,
-            n_best,
-            max_answer_length=max_answer_length,
-            null_threshold=null_threshold,
-        )
+        return decode(*logits, windows, contexts, n_best, max_answer_length, null_threshold)
 
     def _logits(self, windows, batch_size):
         """Returns logits of windows, minus infinity for padding."""
