@@ -50,8 +50,10 @@ def range_like(xp, x, dtype=np.int32):
     return xp.cumsum(xp.ones_like(x, dtype=dtype), dtype=dtype) - 1
 
 
-def true_indices(xp, x):
-    return int32(xp, xp.nonzero(xp.reshape(x, (-1,)))[0])
+def true_indices(xp, x, *end):
+    """Returns the indices of true values of the flat view, int32, and after them `end` if given."""
+    indices = int32(xp, xp.nonzero(xp.reshape(x, (-1,)))[0])
+    return xp.concatenate([indices, *(xp.reshape(i, (1,)) for i in end)], axis=0)
 
 
 def draw_below(xp, draws, stop):

@@ -19,7 +19,6 @@ from keras_spanbert.layers.sublayers import config_of
 from keras_spanbert.layers.token_layer import (
     TokenLayer,
     as_array,
-    check_draws,
     has_integers,
     row_uniform,
     uniform,
@@ -262,7 +261,6 @@ class SpanMasking(TokenLayer):
             int32 array `[B, K]`, in words.
         """
         check_counts(batch_size=batch_size, sequence_length=sequence_length)
-        check_draws(seed, first_row)
         num_candidates, _, num_draws = self._sizes(sequence_length)
         draws = uniform(seed, batch_size, num_draws, first_row=first_row)
         draws = draws[:, num_candidates + 1 : 2 * num_candidates + 1]

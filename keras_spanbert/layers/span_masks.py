@@ -18,7 +18,6 @@ import operator
 import numpy as np
 
 from keras_spanbert.layers.array_functions import (
-    append_end,
     count_at_most,
     cumsum,
     draw_below,
@@ -83,7 +82,7 @@ def span_masks(
 
     # Maskable tokens are numbered 0..N-1 through the batch. `position` maps
     # these numbers to places in `flat_ids`.
-    position = true_indices(xp, maskable)  # [N]
+    position = true_indices(xp, maskable, size(xp, token_ids))  # [N + 1], with the end
     count = xp.sum(maskable, axis=1, keepdims=True, dtype=np.int32)  # [B, 1]
     last = cumsum(xp, count, axis=0)  # [B, 1], one past a sequence's tokens
     first = last - count  # [B, 1]
@@ -95,9 +94,8 @@ def span_masks(
     ends = None
     if span_marks is not None:
         anchors, ends = _linguistic_or_random(
-            xp, maskable, span_marks, position, anchors, draws[:, 2 * K + 1 + 2 * M :]
+            xp, maskable, span_marks, position[:-1], anchors, draws[:, 2 * K + 1 + 2 * M :]
         )
-    position = append_end(xp, position, size(xp, token_ids))
     starts, stops = _spans(
         xp,
         maskable,
@@ -186,7 +184,7 @@ def _linguistic_or_random(xp, maskable, span_marks, position, anchors, draws):
     # Spans do not overlap, so the i-th start belongs to the i-th last token.
     end = size(xp, position)
     starts, lasts = (
-        append_end(xp, true_indices(xp, take(xp, xp.reshape(flags, (-1,)), position)), end)
+        true_indices(xp, take(xp, xp.reshape(flags, (-1,)), position), end)
         for flags in (is_start, is_last)
     )
     count = xp.sum(is_start, axis=1, keepdims=True, dtype=np.int32)  # [B, 1]
@@ -224,8 +222,8 @@ def _spans(xp, maskable, continuation, anchors, places, lengths, ends, end_place
     block_start = maskable & ~xp.concatenate([nothing, maskable[:, :-1]], axis=1)
     block_last = maskable & ~xp.concatenate([maskable[:, 1:], nothing], axis=1)
     end = size(xp, maskable)
-    words = append_end(xp, true_indices(xp, (maskable & ~continuation) | block_start), end)
-    lasts = append_end(xp, true_indices(xp, block_last), end)
+    words = true_indices(xp, (maskable & ~continuation) | block_start, end)
+    lasts = true_indices(xp, block_last, end)
 
     word = xp.maximum(count_at_most(xp, words, places) - 1, 0)  # [B, K + 1]
     if ends is None:
@@ -333,8 +331,7 @@ def _runs(xp, place):
     before = xp.concatenate([xp.full_like(place[:, :1], -2), place[:, :-1]], axis=1)
     starts_run = xp.reshape(place != before + 1, (-1,))
     run = xp.reshape(cumsum(xp, starts_run) - 1, (-1, place.shape[1]))
-    heads = true_indices(xp, starts_run)
-    tails = xp.concatenate([heads[1:], xp.reshape(size(xp, place), (1,))], axis=0) - 1
-    head, tail = take(xp, heads, run), take(xp, tails, run)
+    heads = true_indices(xp, starts_run, size(xp, place))
+    head, tail = take(xp, heads, run), take(xp, heads[1:] - 1, run)
     flat_place = xp.reshape(place, (-1,))
     return take(xp, flat_place, head), take(xp, flat_place, tail) + 1, head

@@ -38,8 +38,9 @@ class TokenLayer(keras.layers.Layer):
 
     def next_seed(self):
         """Returns a new seed, as used by a call without one: base seed and number of the call."""
-        tf = tensorflow()
-        if tf is None:
+        try:
+            import tensorflow as tf
+        except ImportError:
             self._num_calls = (self._num_calls or 0) + 1
             return self.base_seed, self._num_calls
         if self._num_calls is None:
@@ -83,7 +84,6 @@ class TokenLayer(keras.layers.Layer):
                     f"{least} to {most}"
                 )
         seed = self.next_seed() if seed is None else seed
-        check_draws(seed, first_row)
         results = function(xp, int32(xp, token_ids), seed, first_row, *args)
         if is_graph or in_grain():
             return results
@@ -128,8 +128,12 @@ def as_array(xp, name: str, value):
 
 
 # === Random numbers that depend only on a seed, inside and outside `tf.data` ===
-def check_draws(seed, first_row) -> None:
-    """Raises `ValueError` unless `seed` is an int or two ints, and `first_row` an int."""
+def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
+    """Returns uniform draws in [0, 1), float64 `[num_rows, num_columns]`.
+
+    The draws of a row depend only on the seed, the `stream` and the row's number. Raises
+    `ValueError` unless `seed` is an int or two ints, and `first_row` an int.
+    """
     try:
         given = seed if hasattr(seed, "dtype") else np.asarray(seed)
         is_right = tuple(given.shape) in [(), (2,)] and np.issubdtype(
@@ -141,15 +145,9 @@ def check_draws(seed, first_row) -> None:
     if not is_symbolic(first_row):
         is_integer = hasattr(first_row, "__index__") and not isinstance(first_row, bool)
         check_in("first_row", first_row, is_integer and np.ndim(first_row) == 0, "an integer")
-
-
-def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
-    """Returns uniform draws in [0, 1), float64 `[num_rows, num_columns]`.
-
-    The draws of a row depend only on the seed, the `stream` and the row's number.
-    """
-    tf = tensorflow()
-    if tf is None:
+    try:  # Also outside of `tf.data`, so that the draws are the same.
+        import tensorflow as tf
+    except ImportError:
         seed = np.resize(np.append(np.asarray(seed, np.int64), 0), 2)
         seed[0] ^= stream
         counter, skipped = divmod(int(first_row) * num_columns, _NUMPY_DRAWS)
@@ -208,13 +206,3 @@ def _shift_right(xp, x, bits):
     if xp is np:
         return x >> np.uint64(bits)
     return tf.bitwise.right_shift(x, np.uint64(bits))
-
-
-def tensorflow():
-    """Returns the module `tensorflow`, or `None` if it is not installed."""
-    # Draws come from TensorFlow also outside of `tf.data`, so that they are the same.
-    try:
-        import tensorflow as tf
-    except ImportError:
-        return None
-    return tf
