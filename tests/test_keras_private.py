@@ -54,6 +54,20 @@ def test_safe_mode_of_loading_is_known():
     assert seen == [True, False] and not keras_private.is_loading_safely()
 
 
+def test_user_can_refuse_overwriting(monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *_: "n")
+    assert not keras_private.ask_to_overwrite("model.keras")
+
+
+def test_files_of_a_preset_are_found(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    preset = str(tmp_path)
+    assert keras_private.preset_file(preset, "config.json") == str(tmp_path / "config.json")
+    assert keras_private.preset_file(preset, "task.json") is None
+    with pytest.raises(ValueError, match="Unknown preset identifier"):
+        keras_private.preset_file("gone", "config.json")
+
+
 def test_training_is_traced_once():
     traced = []
 
