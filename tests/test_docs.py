@@ -1,7 +1,7 @@
-"""Pages: the examples run and print what the pages show, commands and links are right."""
+"""Pages and tour: examples run and print what is shown, commands and links are right."""
 
 import ast
-import pathlib
+import json
 import re
 import shlex
 import sys
@@ -9,13 +9,13 @@ import sys
 import pytest
 from absl import flags
 from absl.testing import flagsaver
+from processes import ROOT, run_python
 
 import keras_spanbert as ks
 from keras_spanbert.recipes.run import define_flags, parse_flags
 
 define_flags()  # Otherwise flagsaver would remove them at the end of a test.
 
-ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 import record  # noqa: E402
 
@@ -267,3 +267,28 @@ def test_the_first_mention_of_a_class_is_a_link_to_the_reference(path):
     for name in {x for x in ks.__all__ if x[0].isupper()}:
         first = re.search(rf"\[?`(ks\.)?{name}`(\]\(\S*#keras_spanbert\.{name}\))?", text)
         assert first is None or first[2], f"`{name}` is not a link"
+
+
+# `python docs/run_tour.py` renews the outputs of the tour.
+TOUR = json.loads((ROOT / "docs" / "tour.ipynb").read_text())["cells"]
+TOUR = [cell for cell in TOUR if cell["cell_type"] == "code"]
+
+
+def test_tour_has_outputs_without_warnings_and_paths():
+    assert sum(bool(cell["outputs"]) for cell in TOUR) >= 8
+    text = json.dumps([cell["outputs"] for cell in TOUR])
+    assert not re.search(r"stderr|Warning|/home/|/root/|site-packages", text)
+
+
+@pytest.mark.long
+def test_tour_runs_and_prints_the_same_answers():
+    code = "\n".join("".join(cell["source"]) for cell in TOUR)
+    assert "STEPS, EPOCHS = 10, 10" in code
+    code = code.replace("STEPS, EPOCHS = 10, 10", "STEPS, EPOCHS = 6, 2")
+    code = code.replace("warmup_steps=10", "warmup_steps=2")
+    out, _ = run_python("-c", code, MPLBACKEND="agg")
+    outputs = [output for cell in TOUR for output in cell["outputs"]]
+    printed = "".join(text for output in outputs for text in output.get("text", []))
+    # Scores may differ in the last digit.
+    without_scores = re.compile(r"-?\d+\.\d+|\d+%")
+    assert without_scores.sub("", out) == without_scores.sub("", printed)

@@ -155,6 +155,9 @@ def test_vocabulary_file(tmp_path):
     tokenizer = ks.SpanBertTokenizer(str(path))
     assert tokenizer.get_vocabulary() == SMALL
     assert tokenizer("spans café").tolist() == ks.SpanBertTokenizer(SMALL)("spans café").tolist()
+    path.write_text("\n".join([*SMALL, "span"]), encoding="utf-8")
+    with pytest.raises(ValueError, match="'span' on line 6 and again on line 16"):
+        ks.SpanBertTokenizer(path)
     path.write_bytes("\n".join(SMALL).encode() + b"\xff\n")
     with pytest.raises(ValueError, match=f"{path} must be UTF-8. Received: .* 0xff"):
         ks.SpanBertTokenizer(str(path))
