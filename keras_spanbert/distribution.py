@@ -81,6 +81,8 @@ def num_torch_processes() -> int:
     """Returns the number of PyTorch processes that train together, 1 on other backends."""
     if keras.backend.backend() != "torch":
         return 1
+    import torch  # PyTorch's compiler cannot trace the import of `optional`.
+
     is_joined = torch.distributed.is_available() and torch.distributed.is_initialized()
     return torch.distributed.get_world_size() if is_joined else 1
 
