@@ -15,7 +15,7 @@ from keras_spanbert.recipes.flags import FLAGS
 
 def test_types_of_the_evaluation_set_come_first_like_in_the_released_script(folder, capsys):
     _, flags = start("relation_extraction", folder)
-    files.write_json("dev.json", examples(4, seed=4))
+    files.write_json("dev.json", examples(4, seed=6))  # Their types have another order.
     run_in_process(*flags, "--eval_data=dev.json", "--output=run", "--steps=1")
     assert "Symbols for 4 types" in capsys.readouterr().out
     model = ks.SpanBertRelationExtractor.from_preset("run")
