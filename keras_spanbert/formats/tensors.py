@@ -24,6 +24,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # number of bytes.
 _REOPEN_BYTES = 1 << 26
 _ARCHIVED = re.compile(r".*(\.(json|txt|bin|safetensors|pt|index)|\.ckpt[^/]*\.data-[^/]*)")
+_MAX_ARCHIVED_BYTES = 1 << 35
 # The attributes in which DataParallel, `torch.compile`, Lightning, Fabric, FSDP and activation
 # checkpointing keep the module that they wrap. They occur in no name of BERT.
 _WRAPPERS = {
@@ -69,7 +70,10 @@ def open_tensors(paths) -> dict[str, Tensor]:
     tensors = {}
     for path in paths:
         is_safetensors = path.endswith(".safetensors")
-        tensors.update(_open_safetensors(path) if is_safetensors else open_torch(path))
+        more = _open_safetensors(path) if is_safetensors else open_torch(path)
+        for name in tensors.keys() & more.keys():
+            raise ValueError(f"{path} must not repeat a tensor of another shard. Received: {name}")
+        tensors.update(more)
     return tensors
 
 
@@ -183,6 +187,7 @@ def open_tensorflow(prefix) -> dict[str, Tensor]:
 
 def extract(path: str, folder: str) -> None:
     """Extracts an archive's model files into a folder."""
+    size = 0
     try:
         with tarfile.open(path) as archive:
             for member in archive:
@@ -194,6 +199,10 @@ def extract(path: str, folder: str) -> None:
                         f"without '..'. Received: {member.name!r}"
                     )
                 if member.isfile() and _ARCHIVED.fullmatch(member.name):
+                    size += member.size
+                    if size > _MAX_ARCHIVED_BYTES:
+                        rule = f"must unpack to at most {_MAX_ARCHIVED_BYTES:,} bytes"
+                        raise ValueError(f"{path} {rule}. Received: at least {size:,}")
                     archive.extract(member, folder, filter="data")
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise ValueError(f"{path} is not a complete tar archive: {error}") from None

@@ -40,6 +40,7 @@ from safetensors.torch import load_file, save_file
 
 import keras_spanbert as ks
 from keras_spanbert.checkpoints.__main__ import main
+from keras_spanbert.formats import tensors as tensor_files
 from keras_spanbert.formats.huggingface import ACTIVATIONS
 from keras_spanbert.models.backbone import gelu_tanh
 from keras_spanbert.models.source import open_source
@@ -690,6 +691,13 @@ def index(shard):
     return write_index
 
 
+def two_shards(folder):
+    shutil.copy(folder / "model.safetensors", folder / "1.safetensors")
+    os.rename(folder / "model.safetensors", folder / "2.safetensors")
+    weight_map = {"a": "1.safetensors", "b": "2.safetensors"}
+    write_file(folder / "model.safetensors.index.json", {"weight_map": weight_map})
+
+
 def hostile_archive(name, kind=tarfile.REGTYPE):
     def write_hostile(folder):
         member = tarfile.TarInfo(name)
@@ -781,6 +789,7 @@ REFUSED = {
      r"`layer_norm_eps` must be in \[0, 1\). Received: '1e-12'"),
     # Files outside of the source.
     "gone": (index("gone.safetensors"), "names 'gone.safetensors'"),
+    "shards": (two_shards, "must not repeat a tensor of another shard. Received: "),
     "shard above": (index("../source/model.safetensors"), IN_ITS_FOLDER),
     **{f"archive {name}": (hostile_archive(name), f"{PLAIN_FILES}'{name}'")
        for name in ["../a.json", "/tmp/a.json", "a/../../a.json"]},
@@ -858,3 +867,12 @@ def test_missing_heads_are_named(models, tmp_path):
     for name in ["classes", "relations", "words"]:
         with pytest.raises(ValueError, match="must be given.*no head.*classifier.weight"):
             CASES[name].cls.from_preset(folder)
+
+
+def test_archives_have_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_files, "_MAX_ARCHIVED_BYTES", 9)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/config.json").write_text(" " * 10)
+    path = archive(tmp_path / "a.tar.gz", tmp_path / "source")
+    with pytest.raises(ValueError, match="must unpack to at most 9 bytes. Received: at least 10"):
+        ks.SpanBertBackbone.from_preset(path)
