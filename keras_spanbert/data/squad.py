@@ -65,8 +65,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
     Raises:
         ValueError: if the file is not JSON in one of these layouts or a question has
             no `answers` (the message gives the place), an id is repeated, a question
-            or context is empty, no question is left, or, with `strict`, such a
-            question.
+            or context is empty, no question is left, or, with `strict`, an answer is
+            not at its position.
 
     Example:
     ```python
