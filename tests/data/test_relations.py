@@ -126,6 +126,7 @@ def test_sentences_with_and_without_labels(tmp_path):
         (tacred.read, [{"id": 1, "annotations": []}], ": Label Studio's export must be in JSON l"),
         (tacred.read, [EXAMPLE] * 2, ", example 1 .*: an id must not be repeated. Received: '1'"),
         (SEMEVAL, SENTENCE + "Comment:\n", ", line 1: an example for training or scoring must"),
+        (SEMEVAL, "Other\n" + SENTENCE, ", line 1: an example must begin with its id, a tab"),
         (SEMEVAL, SENTENCE + "\nOther\n", ", line 3: an example must begin with its id, a tab"),
         (SEMEVAL, SENTENCE + "Cause-Effect\n", ", line 2: a sentence must be followed by its rel"),
         (SEMEVAL, SENTENCE + "Other\nOther\n", ", line 3: a sentence must be followed by"),
