@@ -20,11 +20,7 @@ _MIN_LENGTH = 8
 
 
 def round_up(size: int, per_octave: int = 4) -> int:
-    """Rounds a size up, so that only a few different sizes occur.
-
-    `per_octave`, a power of 2, is the number of sizes per power of 2. With 4, they are 1 to 8, 10,
-    12, 14, 16, 20, ...
-    """
+    """Rounds up to one of `per_octave` sizes per power of 2: with 4, 1 to 8, 10, 12, 14, 16, ..."""
     if size <= 2 * per_octave:
         return max(size, 1)
     step = (1 << ((size - 1).bit_length() - 1)) // per_octave

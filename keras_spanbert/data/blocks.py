@@ -20,11 +20,10 @@ _TOKENIZE_CHARACTERS = 1 << 18
 
 # === Blocks ===
 def chunk_pieces(pieces: Iterable[tuple[str, bool, int]], cross_documents: bool) -> Iterator[tuple]:
-    """Groups pieces `(text, ends_document, range)` into chunks for the tokenizer.
+    """Groups pieces `(text, ends_document, index of the range)` into chunks for the tokenizer.
 
-    `range` is the index of the range of bytes that the text is from. Yields three lists: texts,
-    whether a block must end after each, and whether a `[SEP]` follows it, because the block
-    continues with the next document of the same range.
+    Yields three lists: texts, whether a block must end after each, and whether a `[SEP]` follows
+    it, because the block continues with the next document of the same range.
     """
     group, size = ([], [], []), 0
     # Blocks that cross documents end with their range. Only the next piece shows where.
@@ -97,11 +96,10 @@ def extract_span_marks(blocks, kind: str):
 
 # === Linguistic spans ===
 class AnnotatedText(str):
-    """A string with its linguistic spans: a document, at the `place` in a file, or a piece of one.
+    """A document or a piece of one, with its `place` in a file and its linguistic spans.
 
-    `spans` is a dict from kinds in `SPAN_KINDS` to int32 `[spans, 2]`: start and end (excluded) in
-    characters, sorted and without overlaps. In a piece of a document they are relative to the piece
-    and may extend beyond it.
+    `spans` is a dict from kinds to int32 `[spans, 2]`: start and end (excluded) in characters of
+    this text, sorted and without overlaps. The spans of a piece may extend beyond it.
     """
 
     def __new__(cls, text: str, spans: dict, place: str = ""):

@@ -1,7 +1,4 @@
-"""Reads and writes CoNLL-2012 files, which have the coreference in the last column.
-
-Also reads CorefUD: CoNLL-U with the coreference in `Entity`, a value of the last column.
-"""
+"""Reads and writes CoNLL-2012 files, and reads CorefUD: CoNLL-U with coreference in `Entity`."""
 
 import collections
 import os

@@ -17,10 +17,7 @@ def check_same_examples(labels, predictions) -> tuple[list, list]:
 
 
 def precision_recall_f1(right: int, predicted: int, wanted: int) -> dict:
-    """Returns precision, recall and F1 in percent, 0 if a denominator is 0.
-
-    `right` of the `predicted` items are among the `wanted` ones, those in the labels.
-    """
+    """Returns scores in percent, 0 if a denominator is 0. `wanted` counts the labels' items."""
     return {
         "precision": 100.0 * right / predicted if predicted else 0.0,
         "recall": 100.0 * right / wanted if wanted else 0.0,
@@ -31,8 +28,7 @@ def precision_recall_f1(right: int, predicted: int, wanted: int) -> dict:
 def f1_scores(labels: np.ndarray, predictions: np.ndarray) -> dict:
     """Returns `micro_f1` and `macro_f1` of bool or int `[N, C]`, 1 if row n has class c.
 
-    A class that is neither in the labels nor in the predictions has an F1 of 0, as in
-    scikit-learn's `f1_score(..., zero_division=0)` on arrays of this form.
+    As in scikit-learn with `zero_division=0`, a class that does not occur has an F1 of 0.
     """
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
     right = np.sum(labels & predictions, axis=0)
@@ -45,8 +41,7 @@ def f1_scores(labels: np.ndarray, predictions: np.ndarray) -> dict:
 def accuracy_and_macro_f1(labels: np.ndarray, predictions: np.ndarray) -> dict:
     """Returns `accuracy` and `macro_f1` of class numbers `[N]`, as fractions.
 
-    The mean is over the classes that `labels` or `predictions` have, as in
-    scikit-learn's `f1_score(labels, predictions, average="macro")`.
+    As in scikit-learn, the mean is over the classes that `labels` or `predictions` have.
     """
     classes = np.union1d(labels, predictions)
     macro = f1_scores(labels[:, None] == classes, predictions[:, None] == classes)["macro_f1"]

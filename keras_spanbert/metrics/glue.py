@@ -29,11 +29,7 @@ _F1 = ("mrpc", "qqp")
 
 
 def task_name(task: str) -> str:
-    """Returns the name of a task in `CLASSES` for any spelling: `"SST2"` is `"sst-2"`.
-
-    Raises:
-        ValueError: if it is not one of GLUE's tasks.
-    """
+    """Returns the name of a task in `CLASSES` for any spelling: `"SST2"` is `"sst-2"`."""
     names = {name.replace("-", ""): name for name in CLASSES}
     name = names.get(str(task).lower().replace("-", "").replace("_", ""))
     check_in("task", task, name is not None, f"one of {', '.join(CLASSES)}")
@@ -81,8 +77,7 @@ def glue(task: str, labels, predictions) -> dict:
         from scipy import stats  # Takes a second to import.
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", stats.ConstantInputWarning)
-            warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+            warnings.simplefilter("ignore", stats.DegenerateDataWarning)
             pearson = stats.pearsonr(predictions, labels).statistic
             spearman = stats.spearmanr(predictions, labels).statistic
         return {"pearson": float(pearson), "spearman": float(spearman)}

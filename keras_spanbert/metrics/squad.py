@@ -34,10 +34,9 @@ def normalize_answer(text: str) -> str:
 
 
 def normalize_characters(text: str) -> str:
-    """Returns the text in lower case, without punctuation, with blanks around Chinese characters.
+    """Returns the text in lower case, without punctuation of Unicode and ASCII.
 
-    All punctuation of Unicode and of ASCII is removed, but articles are kept. Japanese, Thai,
-    Lao, Burmese and Khmer characters are separated as Chinese ones.
+    Blanks surround the characters of scripts without blanks between words. Articles are kept.
     """
     kept = [
         character

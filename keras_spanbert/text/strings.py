@@ -22,10 +22,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def as_strings(name: str, value):
-    """Returns strings `[B]` in any container as a list, or as a graph's tensor of valid UTF-8.
-
-    Raises `ValueError` if the argument `name` is something else.
-    """
+    """Returns strings `[B]` in any container as a list, or as a graph's tensor of valid UTF-8."""
     if is_symbolic(value):
         if value.dtype != tf.string or value.shape.rank != 1:
             raise ValueError(f"`{name}` must be strings [B]. Received: {name}={value!r:.80}")
@@ -67,10 +64,7 @@ def column(examples, name: str) -> list:
 
 
 def columns_of(examples, required: Sequence[str], optional: Sequence[str] = ()) -> dict:
-    """Returns columns of examples by name. Those that are optional have `None` for missing values.
-
-    An optional column that no example has is left out.
-    """
+    """Returns columns by name. Optional ones have `None` for missing values, or are left out."""
     found = [name for name in optional if any(name in example for example in examples)]
     return {
         **{name: column(examples, name) for name in required},
