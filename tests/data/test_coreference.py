@@ -193,30 +193,21 @@ def test_empty_nodes_and_parts_of_mentions_are_left_out_and_logged(tmp_path, cap
 WORDS = ["Ida", "Berg", "left", ".", "She", "sang"]
 CLUSTERS = [[[0, 1], [4, 4]]]
 PRECO = {
-    "id": "dev_1",
-    "sentences": [WORDS[:4], WORDS[4:]],
+    "id": "dev_1", "sentences": [WORDS[:4], WORDS[4:]],
     "mention_clusters": [[[0, 0, 2], [1, 0, 1]], [[1, 1, 2]]],
-}
+}  # fmt: skip
 WL_COREF = {
-    "document_id": "nw/a",
-    "part_id": 3,
-    "cased_words": WORDS,
-    "sent_id": [0, 0, 0, 0, 1, 1],
-    "speaker": [*"aaaabb"],
-    "head2span": [[1, 0, 2]],
-    "word_clusters": [[1, 4]],
+    "document_id": "nw/a", "part_id": 3, "cased_words": WORDS, "sent_id": [0, 0, 0, 0, 1, 1],
+    "speaker": [*"aaaabb"], "head2span": [[1, 0, 2]], "word_clusters": [[1, 4]],
     "span_clusters": [[[0, 2], [4, 5]]],
-}
+}  # fmt: skip
 FASTCOREF = {"text": "Ida left. She sang.", "clusters": [[[0, 3], [10, 13]]]}
 SUBTOKENS = {
-    "doc_key": "nw/a_0",
-    "sentences": [["[CLS]", "An", "##n", "[SEP]"], ["[CLS]", "sang", "[SEP]"]],
-    "speakers": [["[SPL]", "-", "-", "[SPL]"], ["[SPL]", "-", "[SPL]"]],
-    "constituents": [],
-    "clusters": [[[1, 2], [5, 5]]],
-    "sentence_map": [0, 0, 0, 1, 1, 1, 2],
+    "doc_key": "nw/a_0", "sentences": [["[CLS]", "An", "##n", "[SEP]"], ["[CLS]", "sang", "[SEP]"]],
+    "speakers": [["[SPL]", "-", "-", "[SPL]"], ["[SPL]", "-", "[SPL]"]], "constituents": [],
+    "clusters": [[[1, 2], [5, 5]]], "sentence_map": [0, 0, 0, 1, 1, 1, 2],
     "subtoken_map": [0, 0, 0, 0, 0, 1, 1],
-}
+}  # fmt: skip
 WORD = {"doc_key": "nw", "sentences": [["w"]], "clusters": []}
 
 
@@ -242,11 +233,9 @@ def test_subtoken_clusters_become_word_clusters():
 def test_preco(tmp_path):
     (document,) = coreference.read(write_lines(tmp_path / "a.jsonl", [PRECO]))
     assert document == {
-        "doc_key": "dev_1",
-        "sentences": PRECO["sentences"],
-        "speakers": [["-"] * 4, ["-"] * 2],
+        "doc_key": "dev_1", "sentences": PRECO["sentences"], "speakers": [["-"] * 4, ["-"] * 2],
         "clusters": [[[0, 1], [4, 4]], [[5, 5]]],
-    }
+    }  # fmt: skip
 
 
 def test_wl_coref(tmp_path):
@@ -254,11 +243,8 @@ def test_wl_coref(tmp_path):
     rows = [WL_COREF, {**without, "clusters": WL_COREF["span_clusters"]}, without]
     first, second, third = coreference.read(write_lines(tmp_path / "a.jsonlines", rows))
     assert first == second == {**third, "clusters": CLUSTERS}
-    assert third == {
-        "doc_key": "nw/a_3",
-        "sentences": [WORDS[:4], WORDS[4:]],
-        "speakers": [[*"aaaa"], [*"bb"]],
-    }
+    sentences, speakers = [WORDS[:4], WORDS[4:]], [[*"aaaa"], [*"bb"]]
+    assert third == {"doc_key": "nw/a_3", "sentences": sentences, "speakers": speakers}
     (again,) = read_again([first], tmp_path)
     assert "(nw/a); part 003" in (tmp_path / "again.conll").read_text()
     assert again["doc_key"] == "nw/a_3" and again["clusters"] == CLUSTERS
