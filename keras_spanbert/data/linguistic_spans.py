@@ -1,10 +1,4 @@
-"""Finds entities and noun phrases in text, for `entity` and `noun_phrase` masking.
-
-```python
-nlp = spacy.load("en_core_web_sm")
-keras_spanbert.data.linguistic_spans.write(keras_spanbert.Corpus("texts/*.txt"), "texts.jsonl", nlp)
-```
-"""
+"""Finds entities and noun phrases in text, for `entity` and `noun_phrase` masking."""
 
 import collections
 import gzip
