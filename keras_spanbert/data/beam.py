@@ -8,7 +8,7 @@ import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from keras_spanbert import files, stores
-from keras_spanbert.data.prepared import tokenizer_settings, write_shard
+from keras_spanbert.data.blocks import tokenizer_settings
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 
 # Beam finds this runner only by its class.
@@ -17,7 +17,7 @@ _CLASSES = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
 _PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
 
 
-def job_runner(name: str, options: Sequence[str]) -> Callable:
+def job_runner(name: str, options: Sequence[str], write_shard: Callable) -> Callable:
     """Returns the function that `prepare` uses to run its jobs: `write_shard` for each."""
     try:
         runner = apache_beam.runners.create_runner(_CLASSES.get(name, name))
@@ -37,7 +37,7 @@ def job_runner(name: str, options: Sequence[str]) -> Callable:
                 pipeline
                 | "Shards" >> apache_beam.Create(jobs)
                 | "Over the workers" >> apache_beam.Reshuffle()
-                | "Tokenize, cut and write" >> apache_beam.Map(_run_job, corpus, settings)
+                | "Tokenize, cut" >> apache_beam.Map(_run_job, corpus, settings, write_shard)
             )
         if name == "DaskRunner":  # Beam leaves its client open.
             pipeline.result.client.close()
@@ -56,7 +56,7 @@ def _tokenizer(settings):
     return SpanBertTokenizer(**json.loads(settings))
 
 
-def _run_job(job, corpus, settings):
+def _run_job(job, corpus, settings, write_shard):
     result = _result_path(job["path"])
     if not stores.kind(result):  # A worker may have written it and then been lost.
         split, shard, counts = write_shard(corpus, job, _tokenizer(settings))

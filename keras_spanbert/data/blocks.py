@@ -84,6 +84,12 @@ class BlockBuilder:
         return packed
 
 
+def tokenizer_settings(source) -> dict:
+    """Returns the arguments of a tokenizer, or those of the tokenizer of a `PreparedCorpus`."""
+    names = ["vocabulary", "lowercase", "added_tokens", "special_tokens_in_strings"]
+    return {name: getattr(source, name) for name in names}
+
+
 def remove_span_marks(blocks):
     """Returns only the ids of a NumPy array or a tensor of `tf.data`."""
     return blocks % 2**_ID_BITS

@@ -16,7 +16,7 @@ from array_record.python import array_record_module
 
 from keras_spanbert import cache, files, stores
 from keras_spanbert.checks import check_in, check_length, check_path
-from keras_spanbert.data.blocks import SPAN_KINDS, remove_span_marks
+from keras_spanbert.data.blocks import SPAN_KINDS, remove_span_marks, tokenizer_settings
 from keras_spanbert.data.training_stream import BlockDatasets, check_corpus
 from keras_spanbert.models.tokenizer import SpanBertTokenizer
 from keras_spanbert.optional import check_installed
@@ -305,7 +305,7 @@ def prepare(
         check_installed("apache_beam", "`beam_runner`")
         from keras_spanbert.data import beam
 
-        run = beam.job_runner(beam_runner, beam_options)
+        run = beam.job_runner(beam_runner, beam_options, write_shard)
     else:
         run = functools.partial(_run_in_threads, progress)
     with _new_folder(path) as partial:
@@ -331,12 +331,6 @@ def prepare(
         }
         files.write_json(stores.join(partial, _MANIFEST), manifest, indent=None)
     return PreparedCorpus(path, damaged_shards=None)
-
-
-def tokenizer_settings(source) -> dict:
-    """Returns the arguments of a tokenizer, or those of the tokenizer of a `PreparedCorpus`."""
-    names = ["vocabulary", "lowercase", "added_tokens", "special_tokens_in_strings"]
-    return {name: getattr(source, name) for name in names}
 
 
 @contextlib.contextmanager
