@@ -37,7 +37,7 @@ def job_runner(name: str, options: Sequence[str], write_shard: Callable) -> Call
                 pipeline
                 | "Shards" >> apache_beam.Create(jobs)
                 | "Over the workers" >> apache_beam.Reshuffle()
-                | "Tokenize, cut" >> apache_beam.Map(_run_job, corpus, settings, write_shard)
+                | "Tokenize and write" >> apache_beam.Map(_run_job, corpus, settings, write_shard)
             )
         if name == "DaskRunner":  # Beam leaves its client open.
             pipeline.result.client.close()
