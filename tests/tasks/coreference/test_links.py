@@ -61,7 +61,7 @@ def test_link_score_is_the_probability_of_the_antecedent(every_word):
     assert "cluster_scores" not in every_word.resolve([WORDS])[0]
 
 
-@pytest.mark.parametrize("max_spans_in_memory", [2000, 20])
+@pytest.mark.parametrize("max_spans_in_memory", [2000, 12])  # 19 tokens are spans.
 def test_links_below_the_threshold_are_dropped(every_word, max_spans_in_memory, monkeypatch):
     monkeypatch.setattr(inference, "_CHUNK_TOKENS", 19)
     arguments = {"scores": True, "max_spans_in_memory": max_spans_in_memory}
