@@ -43,10 +43,9 @@ def make_component(nlp: Language, name: str, preset: str, genre: str | None, dty
 class SpanBertCoreference(Pipe):
     """Resolves coreference in spaCy documents, with their own words and sentences.
 
-    Each cluster is a group of spans in `doc.spans`: `"coref_clusters_1"`,
-    `"coref_clusters_2"`, and so on. The main mention comes first.
-    `doc._.coref_clusters` returns the clusters as lists of spans. The first document
-    loads the model. `nlp.to_disk` saves the model with the pipeline.
+    Each cluster is a group of spans in `doc.spans`: `"coref_clusters_1"`, `"coref_clusters_2"`, and
+    so on. The main mention comes first. `doc._.coref_clusters` returns the clusters as lists of
+    spans. The first document loads the model. `nlp.to_disk` saves the model with the pipeline.
 
     `Doc.from_docs` joins groups of the same name, and merging or splitting tokens makes
     the groups of `doc.spans` wrong. `doc._.coref_clusters` is right in both cases: it
@@ -61,11 +60,9 @@ class SpanBertCoreference(Pipe):
         name: string. The name of the component in its pipeline.
         preset: string. A preset or checkpoint for
             `keras_spanbert.SpanBertCoreferenceResolver.from_preset`.
-        genre: string. The genre of all documents. See the resolver's `resolve`.
-            Defaults to `None`.
-        dtype: string. The dtype policy of the model. With `"float32"`, a quantized
-            preset is converted, which is faster on CPUs. Defaults to `None`: see
-            `from_preset`.
+        genre: string. The genre of all documents. See the resolver's `resolve`. Defaults to `None`.
+        dtype: string. The dtype policy of the model. With `"float32"`, a quantized preset is
+            converted, which is faster on CPUs. Defaults to `None`: see `from_preset`.
 
     Raises:
         ValueError: if a document has no sentence boundaries, `preset` is empty or does

@@ -166,9 +166,8 @@ def to_python(values):
 def to_lists(value):
     """Converts columns and tables of `datasets`, alone or in a dict, to lists.
 
-    A table becomes the list of its rows, which are dicts. A column, like any other sequence that
-    is not text, becomes the list of its values. Lists, tuples, arrays and other objects do not
-    change.
+    A table becomes the list of its rows, which are dicts. A column, like any other sequence that is
+    not text, becomes the list of its values. Lists, tuples, arrays and other objects do not change.
     """
     if isinstance(value, dict):
         return {name: to_lists(column) for name, column in value.items()}

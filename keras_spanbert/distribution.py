@@ -323,9 +323,8 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
 
     - TensorFlow: `MirroredStrategy` over the GPUs of a host, or `TPUStrategy`
       where the environment variable `TPU_NAME` names a TPU.
-    - JAX: `keras.distribution.DataParallel`, or `ModelParallel` with
-      `mode="model"`, over all devices. Set Keras's variables
-      `KERAS_DISTRIBUTION_JOB_ADDRESSES`, `..._NUM_PROCESSES` and
+    - JAX: `keras.distribution.DataParallel`, or `ModelParallel` with `mode="model"`, over all
+      devices. Set Keras's variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`, `..._NUM_PROCESSES` and
       `..._PROCESS_ID` to use several processes.
     - PyTorch: `DistributedDataParallel` between the processes that `torchrun`
       starts, one device per process.
@@ -336,11 +335,10 @@ def distribute(mode: str = "auto", dead_after: int | None = None) -> Distributio
     Args:
         mode: "auto", "none", "data" or "model". Defaults to `"auto"`: "data"
             with several devices or processes, else "none".
-        dead_after: int. Seconds after which a process that stopped without closing
-            its connections, as if its host lost power, ends the others with an
-            error. On JAX, seconds without a heartbeat. On PyTorch, the longest time
-            that a process waits for the others, for example while one evaluates.
-            Defaults to `None`: 30 on JAX, 1,800 on PyTorch.
+        dead_after: int. Seconds after which a process that stopped without closing its connections,
+            as if its host lost power, ends the others with an error. On JAX, seconds without a
+            heartbeat. On PyTorch, the longest time that a process waits for the others, for example
+            while one evaluates. Defaults to `None`: 30 on JAX, 1,800 on PyTorch.
 
     Returns:
         `Distribution`.

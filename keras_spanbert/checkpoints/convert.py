@@ -46,11 +46,9 @@ def from_google(path: str, **arguments) -> SpanBertPretrainer:
     """Loads Google's BERT, with its MLM head, from a TensorFlow checkpoint.
 
     Args:
-        path: string. A folder with `bert_config.json`, `bert_model.ckpt.*` and
-            `vocab.txt`.
-        **arguments: arguments of `SpanBertPretrainer`. With `next_sentence=True`
-            the pooler and the next sentence head are loaded too. With
-            `span_boundary=False` there is no SBO head.
+        path: string. A folder with `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`.
+        **arguments: arguments of `SpanBertPretrainer`. With `next_sentence=True` the pooler and the
+            next sentence head are loaded too. With `span_boundary=False` there is no SBO head.
 
     Returns:
         `SpanBertPretrainer`. Its SBO head is newly initialized.
@@ -75,19 +73,16 @@ def from_coreference(
 
     Args:
         path: string. A folder with `bert_config.json` and `model.max.ckpt.*`.
-        vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
-            `None`: the one in the folder. Without any, the resolver has no
-            preprocessor.
-        **arguments: arguments of `SpanBertCoreferenceResolver`. `max_segment_len`,
-            `model_type` and the other arguments without weights are in the
-            released `experiments.conf`.
+        vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to `None`: the one in the
+            folder. Without any, the resolver has no preprocessor.
+        **arguments: arguments of `SpanBertCoreferenceResolver`. `max_segment_len`, `model_type` and
+            the other arguments without weights are in the released `experiments.conf`.
 
     Returns:
         `SpanBertCoreferenceResolver`.
 
     Raises:
-        ValueError: see `from_huggingface`. Also if an argument does not fit the
-            tensors.
+        ValueError: see `from_huggingface`. Also if an argument does not fit the tensors.
 
     Example:
     ```python
@@ -114,12 +109,10 @@ def from_fairseq(
 
     Args:
         path: string. A `.pt` file.
-        num_heads: int. Number of attention heads, which the tensors do not show.
-            Defaults to `None`: one per 64 units of the hidden size, as in every
-            released BERT.
-        vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to
-            `None`: the one next to the checkpoint. Without any, the pretrainer has
-            no preprocessor.
+        num_heads: int. Number of attention heads, which the tensors do not show. Defaults to
+            `None`: one per 64 units of the hidden size, as in every released BERT.
+        vocabulary: string. A `vocab.txt` or `tokenizer.json`. Defaults to `None`: the one next to
+            the checkpoint. Without any, the pretrainer has no preprocessor.
 
     Returns:
         `SpanBertPretrainer`.
@@ -204,9 +197,8 @@ def convert(
         num_heads: int. See `from_fairseq`. Defaults to `None`.
         vocabulary: string. A `vocab.txt` or `tokenizer.json` to use instead of
             that of the source. Defaults to `None`.
-        next_sentence: bool. Whether a pretrainer gets BERT's next sentence head
-            and its pooler. Defaults to `False`: those of a checkpoint are not
-            used.
+        next_sentence: bool. Whether a pretrainer gets BERT's next sentence head and its pooler.
+            Defaults to `False`: those of a checkpoint are not used.
 
     Returns:
         string. A report of the weights that were loaded, left unused or newly initialized.

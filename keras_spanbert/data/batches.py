@@ -64,8 +64,7 @@ class Batches(keras.utils.PyDataset):
         whole_epochs: bool. Whether each epoch contains every row exactly once, so
             that its last batch may not be full: see `pad`. Defaults to `False`: a
             batch can contain rows of two epochs.
-        shuffle: bool. Whether each epoch has a new random order. Defaults to
-            `True`.
+        shuffle: bool. Whether each epoch has a new random order. Defaults to `True`.
         by_length: bool. Whether to batch rows of similar length, and to cut the batches
             as with `cut`. This is faster, but less random. Defaults to `False`.
         pad: bool. Whether to fill the last batch of a whole epoch with rows of weight 0.
@@ -206,9 +205,8 @@ class Batches(keras.utils.PyDataset):
 
         Args:
             step: int.
-            part, num_parts: ints. The index of the process's part, from 0, and the
-                number of equal parts of consecutive rows. Default to `0`, `1`: all
-                rows.
+            part, num_parts: ints. The index of the process's part, from 0, and the number of equal
+                parts of consecutive rows. Default to `0`, `1`: all rows.
 
         Raises:
             ValueError: if the rows cannot be split evenly.

@@ -28,21 +28,19 @@ class ChoiceBenchmark:
     - `swag`: the CSV files `train.csv`, `val.csv` and `test.csv`. The test set has
       no labels. The prompt is a pair: the context and the beginning of each choice.
       [Zellers et al. 2018](https://aclanthology.org/D18-1009/).
-    - `codah`: files such as `full_data.tsv`, without a header. Their seven columns
-      are separated by tabs: letters of a category, which are ignored, the prompt,
-      four endings and the label. Quotes are ordinary characters.
-      [Chen et al. 2019](https://aclanthology.org/W19-2008/).
+    - `codah`: files such as `full_data.tsv`, without a header. Their seven columns are separated by
+      tabs: letters of a category, which are ignored, the prompt, four endings and the label. Quotes
+      are ordinary characters. [Chen et al. 2019](https://aclanthology.org/W19-2008/).
     - `cosmos_qa`: CSV files such as `valid.csv`. The prompt is the pair of context
       and question. [Huang et al. 2019](https://aclanthology.org/D19-1243/).
     - `commonsense_qa`: files of JSON lines such as `train_rand_split.jsonl`. The
       test set has no `answerKey`.
       [Talmor et al. 2019](https://aclanthology.org/N19-1421/).
-    - `race`: JSON files, each an article with its questions, or folders such as
-      `RACE/dev/high`, of which all `.txt` files are read, sorted by name. The
-      prompt is the pair of article and question. As in the usual readers, a
-      question with one blank, written `_`, becomes four sentences with an answer
-      in the blank. These are the choices, and the prompt's question is empty.
-      [Lai et al. 2017](https://aclanthology.org/D17-1082/).
+    - `race`: JSON files, each an article with its questions, or folders such as `RACE/dev/high`, of
+      which all `.txt` files are read, sorted by name. The prompt is the pair of article and
+      question. As in the usual readers, a question with one blank, written `_`, becomes four
+      sentences with an answer in the blank. These are the choices, and the prompt's question is
+      empty. [Lai et al. 2017](https://aclanthology.org/D17-1082/).
 
     Example:
     ```python
@@ -64,8 +62,7 @@ class ChoiceBenchmark:
 
         Args:
             paths: string or list of strings.
-            needs_labels: bool. Whether each question must have a label. Defaults
-                to `True`.
+            needs_labels: bool. Whether each question must have a label. Defaults to `True`.
 
         Returns:
             List of dicts, one per question. All readers of multiple-choice data
@@ -95,13 +92,11 @@ class ChoiceBenchmark:
         Args:
             path: string.
             examples: list of dicts from `read`.
-            predictions: list or array with the number of the choice for each
-                example.
+            predictions: list or array with the number of the choice for each example.
 
         Raises:
-            ValueError: if the benchmark has no submissions, the numbers of
-                predictions and examples differ, or one is not the number of a
-                choice.
+            ValueError: if the benchmark has no submissions, the numbers of predictions and examples
+                differ, or one is not the number of a choice.
             OSError: if the file cannot be written.
 
         Example:

@@ -39,8 +39,7 @@ def read_texts(
     Args:
         paths: string or list of strings. UTF-8 files, plain or gzip: tables with a
             header (`.csv`, `.tsv`) or one JSON object per line (`.jsonl`).
-        text: string. The column of the text, which must not be blank. Defaults
-            to `"text"`.
+        text: string. The column of the text, which must not be blank. Defaults to `"text"`.
         text_pair: string. The column of the second text. Defaults to `None`.
         label: string. The column of the label. All readers strip blanks around
             labels. Defaults to `"label"`.
@@ -51,8 +50,7 @@ def read_texts(
         labels: list of strings. The allowed labels. Defaults to `None`, all.
         is_regression: bool. Whether labels are numbers. Defaults to `False`.
         quoted: bool. Whether cells may be quoted with `"`. Defaults to `None`:
-            only in `.csv` files, with a warning if a cell of a `.tsv` file looks
-            quoted.
+            only in `.csv` files, with a warning if a cell of a `.tsv` file looks quoted.
         label_separator: string. If given, a row has any number of labels: a list
             in JSON lines, or a text with this separator, such as `"a|b"` or `""`, none.
             Not with `is_regression`. Defaults to `None`: a row has one label.
@@ -65,10 +63,9 @@ def read_texts(
         `keras_spanbert.data.glue.read`. With `label_separator`, `label` is a list.
 
     Raises:
-        ValueError: if a file has another ending, lacks a column or has a malformed
-            row (the message has path, line and rule), a label is a list printed as
-            text, such as `"['a', 'b']"`, there are no rows, or `label_separator` is
-            empty or given with `is_regression`.
+        ValueError: if a file has another ending, lacks a column or has a malformed row (the message
+            has path, line and rule), a label is a list printed as text, such as `"['a', 'b']"`,
+            there are no rows, or `label_separator` is empty or given with `is_regression`.
 
     Example:
     ```python
@@ -127,8 +124,7 @@ def read_relations(
         subject, object: pairs of strings. The columns of the first character,
             counted from 0, and of the one after the last. Default to
             `("subject_start", "subject_end")` and `("object_start", "object_end")`.
-        subject_type, object_type: strings. The columns of types, such as
-            PERSON. Default to `None`.
+        subject_type, object_type: strings. The columns of types, such as PERSON. Default to `None`.
         relation: string. The column of the relation. Defaults to `"relation"`.
         id, needs_labels, quoted: see `read_texts`.
         relations: list of strings. The allowed relations. Defaults to `None`, all.
@@ -186,8 +182,7 @@ def read_choices(
         choices: list of strings, the columns of the choices, of which the last may be
             empty in a row. For JSON lines also a string, the column with a list of
             choices. Defaults to `("choice0", "choice1", "choice2", "choice3")`.
-        context: string. The column of a text that the question refers to.
-            Defaults to `None`.
+        context: string. The column of a text that the question refers to. Defaults to `None`.
         label: string. The column of the right choice, as its number from 0 or
             its letter from A. Defaults to `"label"`.
         id, needs_labels, quoted: see `read_texts`.
@@ -247,16 +242,14 @@ def read_words(
         paths: see `read_texts`.
         words: string. The column of the words: a list in JSON lines, or a text
             with words separated by blanks. Defaults to `"words"`.
-        tags: string. The column of their tags, in the same format. Defaults to
-            `"tags"`.
+        tags: string. The column of their tags, in the same format. Defaults to `"tags"`.
         needs_labels, quoted: see `read_texts`.
         types: list of strings. The allowed entity types. Defaults to `None`, all.
         entities: bool. Whether tags mark entities: see
             `keras_spanbert.data.conll.read`. Defaults to `True`.
 
     Returns:
-        List of dicts: `words` and `tags`, in IOB2: see
-        `keras_spanbert.data.conll.read`.
+        List of dicts: `words` and `tags`, in IOB2: see `keras_spanbert.data.conll.read`.
 
     Raises:
         ValueError: see `read_texts`. Also if the numbers of tags and words

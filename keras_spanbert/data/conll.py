@@ -25,10 +25,9 @@ def read(
 ) -> list[dict]:
     """Reads and checks files with a word and its tag on each line.
 
-    Columns are separated by tabs, or by spaces in a line without tabs. Empty
-    columns at the end of a line are ignored. A blank line ends a sentence. So
-    does a line that starts with `-DOCSTART-` and has the column `-X-`, as in
-    CoNLL-2003. A sentence of only the word `-DOCSTART-` is skipped.
+    Columns are separated by tabs, or by spaces in a line without tabs. Empty columns at the end of
+    a line are ignored. A blank line ends a sentence. So does a line that starts with `-DOCSTART-`
+    and has the column `-X-`, as in CoNLL-2003. A sentence of only the word `-DOCSTART-` is skipped.
 
     Tags are converted to IOB2, as conlleval reads them: an `I-` that continues no
     entity starts one, as in the files of CoNLL-2003. `E-` or `L-` ends an entity,
@@ -55,10 +54,9 @@ def read(
         list of `"O"`, or `"B-"` or `"I-"` with a type, or `None`.
 
     Raises:
-        ValueError: if a line lacks a column, has an empty word, a malformed
-            tag, an unknown type, or not as many columns as the first line of the
-            sentence (the message has path, line and rule), both columns are the
-            same, or there are no sentences.
+        ValueError: if a line lacks a column, has an empty word, a malformed tag, an unknown type,
+            or not as many columns as the first line of the sentence (the message has path, line and
+            rule), both columns are the same, or there are no sentences.
 
     Example:
     ```python
@@ -99,10 +97,9 @@ def read(
 def has_tags(path: str | os.PathLike, types=()) -> bool:
     """Returns whether a file contains words with tags for `read`, rather than texts.
 
-    It does if each line that is not blank ends with an entity tag after a word,
-    or if any line has such a tag, or one of `types`, after a tab. In the second
-    case `read` may reject other lines. `L-` and `U-` count only in files that have
-    other tags too, because a text may end in `U-Bahn`.
+    It does if each line that is not blank ends with an entity tag after a word, or if any line has
+    such a tag, or one of `types`, after a tab. In the second case `read` may reject other lines.
+    `L-` and `U-` count only in files that have other tags too, because a text may end in `U-Bahn`.
 
     Args:
         path: string.
@@ -190,8 +187,7 @@ def write_predictions(
         path: string.
         examples: list of dicts from `read`.
         predictions: list of lists of tags, one per word.
-        delimiter: string. Defaults to a tab, which WNUT's scorer expects.
-            conlleval expects `" "`.
+        delimiter: string. Defaults to a tab, which WNUT's scorer expects. conlleval expects `" "`.
         entities: bool. Whether tags mark entities: see `read`. Defaults to `True`.
 
     Raises:

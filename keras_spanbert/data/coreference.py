@@ -54,9 +54,8 @@ def read(paths) -> list[dict]:
 
     Documents in subtokens also have `sentence_map` and `subtoken_map`, the
     sentence and the word of each subtoken. JSON lines in this form are not
-    changed: missing keys, such as the `clusters` of text to predict, are not added,
-    and other keys are kept. CoNLL-2012 documents also have `part`, the number as
-    written in the file, or `None`.
+    changed: missing keys, such as the `clusters` of text to predict, are not added, and other keys
+    are kept. CoNLL-2012 documents also have `part`, the number as written in the file, or `None`.
 
     The format of a file is recognized by its content:
 
@@ -64,21 +63,18 @@ def read(paths) -> list[dict]:
       (`cased_words`; `span_clusters`, or `clusters` before its conversion to
       heads). Ends of mentions that are excluded in the file are included here.
       fastcoref's JSON is refused, because it has no sentences of words.
-    - CoNLL-2012, as in OntoNotes and LitBank: at least 12 columns separated by
-      spaces or tabs. The last that is not empty has the coreference, with `-` or
-      `_` for no mention. A cell is read as by the official scorer v8.01: first
-      mentions of one word such as `(1)`, then all brackets that open, then all that
-      close, each the last open mention of its cluster. So `1)|(1` is a mention of
-      one word.
-    - CorefUD 1.0 and later, and GUM: CoNLL-U with `# global.Entity`. `# newdoc`
-      starts a document. Multiword tokens and empty nodes are not words. Mentions
-      of empty nodes only or in several parts are left out, and their number is
-      logged. Bridging and split antecedents are ignored.
+    - CoNLL-2012, as in OntoNotes and LitBank: at least 12 columns separated by spaces or tabs. The
+      last that is not empty has the coreference, with `-` or `_` for no mention. A cell is read as
+      by the official scorer v8.01: first mentions of one word such as `(1)`, then all brackets that
+      open, then all that close, each the last open mention of its cluster. So `1)|(1` is a mention
+      of one word.
+    - CorefUD 1.0 and later, and GUM: CoNLL-U with `# global.Entity`. `# newdoc` starts a document.
+      Multiword tokens and empty nodes are not words. Mentions of empty nodes only or in several
+      parts are left out, and their number is logged. Bridging and split antecedents are ignored.
 
     Args:
-        paths: string or list of strings. Files with JSON lines end in `.jsonlines`
-            or `.jsonl`, and the others in `.conll`, `_conll` or `.conllu`. `.gz` can
-            follow.
+        paths: string or list of strings. Files with JSON lines end in `.jsonlines` or `.jsonl`, and
+            the others in `.conll`, `_conll` or `.conllu`. `.gz` can follow.
 
     Returns:
         List of documents.

@@ -138,12 +138,11 @@ def write_conll(path: str | os.PathLike, documents, predicted_clusters=None) -> 
             `[start, end]` in words. Defaults to `None`, the documents' `clusters`.
 
     Raises:
-        ValueError: if a document is in subtokens or malformed; a word or name is
-            empty, or has tabs, line ends, or blanks at its ends; a document's
-            name starts with `#`; or two mentions of one cluster cross, or one ends
-            at the word where the other begins. The columns cannot express such
-            mentions. Use `write_jsonlines` to keep them, or `nested_clusters` to
-            leave some out.
+        ValueError: if a document is in subtokens or malformed; a word or name is empty, or has
+            tabs, line ends, or blanks at its ends; a document's name starts with `#`; or two
+            mentions of one cluster cross, or one ends at the word where the other begins. The
+            columns cannot express such mentions. Use `write_jsonlines` to keep them, or
+            `nested_clusters` to leave some out.
         OSError: if the file cannot be written.
 
     Example:
@@ -247,9 +246,8 @@ def _split_nested(mentions):
 def nested_clusters(clusters: list) -> list:
     """Leaves out mentions so that `write_conll` can write the clusters of a document.
 
-    If two mentions of a cluster cross, or one ends at the word where the other
-    begins, only the first is kept. A cluster with only one mention left is
-    removed.
+    If two mentions of a cluster cross, or one ends at the word where the other begins, only the
+    first is kept. A cluster with only one mention left is removed.
 
     Args:
         clusters: list of clusters, each a list of mentions `[start, end]`.

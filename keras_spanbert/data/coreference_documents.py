@@ -20,9 +20,8 @@ def check_document(document: dict, place: str = "document") -> int:
         int. The number of its tokens.
 
     Raises:
-        ValueError: if a key is missing or its value malformed, `speakers`,
-            `sentence_map` or `subtoken_map` differs from the text in length, or a
-            mention is not in the text.
+        ValueError: if a key is missing or its value malformed, `speakers`, `sentence_map` or
+            `subtoken_map` differs from the text in length, or a mention is not in the text.
 
     Example:
     ```python
@@ -129,14 +128,12 @@ def merge_clusters(clusters) -> list[list[tuple[int, int]]]:
 def clusters_in_words(document: dict, clusters=None) -> list:
     """Converts clusters of a document in subtokens to spans of words.
 
-    A word belongs to a mention if one of its subtokens does, so two mentions may
-    become equal. They are listed twice, which `keras_spanbert.metrics.coreference` and
-    the official scorer handle.
+    A word belongs to a mention if one of its subtokens does, so two mentions may become equal. They
+    are listed twice, which `keras_spanbert.metrics.coreference` and the official scorer handle.
 
     Args:
         document: dict with `subtoken_map`.
-        clusters: list of lists of `[start, end]` in subtokens. Defaults to
-            `None`, the document's.
+        clusters: list of lists of `[start, end]` in subtokens. Defaults to `None`, the document's.
 
     Returns:
         List of lists of `[start, end]`, both included in the mention.

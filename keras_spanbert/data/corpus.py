@@ -65,10 +65,9 @@ class Corpus(BlockDatasets):
             every n-th, with files sorted by name. Defaults to `0.0`.
         encoding_errors: "strict", or "replace" to continue after bytes that are
             not UTF-8. Defaults to `"strict"`.
-        cross_documents: bool. Whether blocks continue from one document to the
-            next of the same split and range, with a `[SEP]` between them, like
-            RoBERTa's "full sentences". Defaults to `False`: a block is a part of
-            one document (Joshi et al. 2020, section 4.2).
+        cross_documents: bool. Whether blocks continue from one document to the next of the same
+            split and range, with a `[SEP]` between them, like RoBERTa's "full sentences". Defaults
+            to `False`: a block is a part of one document (Joshi et al. 2020, section 4.2).
         count_words: bool. Whether to count words in the same pass, so that
             `train_vocabulary` need not read the files again. Defaults to `False`.
 
@@ -76,9 +75,8 @@ class Corpus(BlockDatasets):
         num_documents: int.
         checksums: dict from each file to the SHA-256 sum of its text and spans.
         ranges: list of `FileRange`: whole files, or parts of files above 64 MB.
-        lacks_spans: dict from each kind of linguistic span, "entity" and
-            "noun_phrase", to a list with the first document without annotations
-            of this kind in each file.
+        lacks_spans: dict from each kind of linguistic span, "entity" and "noun_phrase", to a list
+            with the first document without annotations of this kind in each file.
 
     Raises:
         ValueError: if no file matches, a file is empty, blank, binary or not

@@ -54,25 +54,21 @@ def read(path, task: str, split: str, strict: bool = False) -> list[dict]:
     original MNLI gives to pairs on which the annotators did not agree.
 
     Args:
-        path: string, or list of strings. Files, or the folder of a task with
-            `train.tsv` and so on.
+        path: string, or list of strings. Files, or the folder of a task with `train.tsv` and so on.
         task: string. See `keras_spanbert.metrics.glue`.
-        split: string. `"train"`, `"dev"` or `"test"`. For MNLI `"train"`,
-            `"dev_matched"`, `"dev_mismatched"`, `"test_matched"`,
-            `"test_mismatched"` or `"ax"`, the diagnostic set. The task `"ax"` has
-            only `"test"`.
+        split: string. `"train"`, `"dev"` or `"test"`. For MNLI `"train"`, `"dev_matched"`,
+            `"dev_mismatched"`, `"test_matched"`, `"test_mismatched"` or `"ax"`, the diagnostic set.
+            The task `"ax"` has only `"test"`.
         strict: bool. Whether such a row is an error instead. Defaults to `False`.
 
     Returns:
-        List of dicts, one per row: `id`, a string, from the file or the number of
-        the row; `text`; `text_pair`, `None` in tasks with single sentences;
-        `label`, a class name of `CLASSES`, a float for STS-B, or `None` in test
-        files.
+        List of dicts, one per row: `id`, a string, from the file or the number of the row; `text`;
+        `text_pair`, `None` in tasks with single sentences; `label`, a class name of `CLASSES`, a
+        float for STS-B, or `None` in test files.
 
     Raises:
-        ValueError: if the task or split is unknown, a column is missing, a row is
-            malformed or has an unknown label (the message has path, line and
-            rule), or there are no rows.
+        ValueError: if the task or split is unknown, a column is missing, a row is malformed or has
+            an unknown label (the message has path, line and rule), or there are no rows.
 
     Example:
     ```python
@@ -132,9 +128,8 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
             which is written with six decimals, as in the released SpanBERT.
 
     Raises:
-        ValueError: if the numbers of predictions and examples differ, a
-            prediction is not a class of the task or a finite number, or an id is
-            repeated.
+        ValueError: if the numbers of predictions and examples differ, a prediction is not a class
+            of the task or a finite number, or an id is repeated.
         OSError: if the file cannot be written.
 
     Example:

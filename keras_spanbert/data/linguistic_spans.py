@@ -23,22 +23,19 @@ _SEPARATORS = ("\n\n", "\n", ". ", " ")
 def write(documents, path: str | os.PathLike, nlp, batch_size: int = 32) -> None:
     """Writes documents with their linguistic spans, one JSON object per line.
 
-    spaCy pipelines find entities, without numerical ones (`NUMERICAL`), and noun
-    chunks, or one of the two. Noun chunks come from the dependency parser, as in the
-    released code, although the paper names a constituency parser. This library's
-    `SpanBertTokenClassifier` finds only entities.
+    spaCy pipelines find entities, without numerical ones (`NUMERICAL`), and noun chunks, or one of
+    the two. Noun chunks come from the dependency parser, as in the released code, although the
+    paper names a constituency parser. This library's `SpanBertTokenClassifier` finds only entities.
 
     Args:
-        documents: `Corpus`, or iterable of strings or of the pieces that
-            `Corpus.documents` yields.
+        documents: `Corpus`, or iterable of strings or of the pieces that `Corpus.documents` yields.
         path: string or `os.PathLike`. File to write, `.jsonl` or `.jsonl.gz`, which
             `Corpus` and `--train_data` can read.
         nlp: spaCy pipeline, or `SpanBertTokenClassifier` of entities.
         batch_size: int. Number of texts per batch of `nlp`. Defaults to `32`.
 
     Raises:
-        ValueError: if `path` has another ending, or `nlp` finds neither entities
-            nor noun chunks.
+        ValueError: if `path` has another ending, or `nlp` finds neither entities nor noun chunks.
         OSError: if the file cannot be written.
 
     Example:

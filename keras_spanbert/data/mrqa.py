@@ -65,10 +65,9 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
         `Examples`: see `keras_spanbert.data.squad.read`.
 
     Raises:
-        ValueError: if a line is not JSON in this format or a question has no
-            answers (the message has path and line), the file is damaged, an id is
-            repeated, a question or context is empty, or, with `strict`, a question
-            would be left out.
+        ValueError: if a line is not JSON in this format or a question has no answers (the message
+            has path and line), the file is damaged, an id is repeated, a question or context is
+            empty, or, with `strict`, a question would be left out.
 
     Example:
     ```python

@@ -48,8 +48,7 @@ class PreparedCorpus(BlockDatasets):
     Attributes:
         sequence_length: int. Length of the blocks.
         min_tokens: int, see `Corpus.blocks`.
-        vocabulary, lowercase, added_tokens, special_tokens_in_strings: see
-            `SpanBertTokenizer`.
+        vocabulary, lowercase, added_tokens, special_tokens_in_strings: see `SpanBertTokenizer`.
         cross_documents: bool, see `Corpus`.
         files: list of strings, paths of the shards.
         checksums: dict from each file to its SHA-256 sum.
@@ -276,8 +275,7 @@ def prepare(
         beam_runner: string. Name of an Apache Beam runner, for example
             `"DirectRunner"` (extra `beam`). All workers must be able to access
             the folder. Defaults to `None`: threads of this process.
-        beam_options: strings. Options of the pipeline, such as
-            `"--flink_master=host:8081"`.
+        beam_options: strings. Options of the pipeline, such as `"--flink_master=host:8081"`.
         progress: function that is called with three numbers: finished shards, all
             shards, and written blocks. Defaults to `None`. Not called with Beam.
 
@@ -287,8 +285,7 @@ def prepare(
     Raises:
         ValueError: if the folder is not empty, an argument is out of its range,
             or Beam or its runner is not installed.
-        OSError: if the folder cannot be written, or the text has changed since the
-            corpus was made.
+        OSError: if the folder cannot be written, or the text has changed since the corpus was made.
 
     Example:
     ```python

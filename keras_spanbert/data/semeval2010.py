@@ -30,15 +30,13 @@ _TAGS = ["</e1>", "</e2>", "<e1>", "<e2>"]
 def read(paths, needs_labels: bool = True) -> list[dict]:
     """Reads and checks the task's text files.
 
-    An example is `id`, a tab and the sentence in `"`, with `<e1>` and `<e2>` around
-    the nominals. Next comes a line with the relation and one that begins with
-    `Comment:`, which is ignored. The test file without labels lacks these two.
-    There may be empty lines between examples.
+    An example is `id`, a tab and the sentence in `"`, with `<e1>` and `<e2>` around the nominals.
+    Next comes a line with the relation and one that begins with `Comment:`, which is ignored. The
+    test file without labels lacks these two. There may be empty lines between examples.
 
     Args:
         paths: string or list of strings, such as `"TRAIN_FILE.TXT"`.
-        needs_labels: bool. Whether each example must have a relation. Defaults
-            to `True`.
+        needs_labels: bool. Whether each example must have a relation. Defaults to `True`.
 
     Returns:
         List of dicts as in `keras_spanbert.data.tacred.read`. e1 is the subject,

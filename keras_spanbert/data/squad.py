@@ -43,9 +43,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
     with `id`, `question`, `context` and `answers`, a dict of the lists `text` and
     `answer_start`. The rows are lines, a list, or a list under `data`.
 
-    If the first answer of a question is not at its position in the context, the
-    question is left out of training. A warning counts these questions and names
-    the first.
+    If the first answer of a question is not at its position in the context, the question is left
+    out of training. A warning counts these questions and names the first.
 
     Args:
         paths: string or list of strings. JSON files.
@@ -63,10 +62,9 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
         `None` if the file does not give the question's answers).
 
     Raises:
-        ValueError: if the file is not JSON in one of these layouts or a question has
-            no `answers` (the message gives the place), an id is repeated, a question
-            or context is empty, no question is left, or, with `strict`, an answer is
-            not at its position.
+        ValueError: if the file is not JSON in one of these layouts or a question has no `answers`
+            (the message gives the place), an id is repeated, a question or context is empty, no
+            question is left, or, with `strict`, an answer is not at its position.
 
     Example:
     ```python

@@ -29,16 +29,14 @@ def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
     Args:
         paths: string or list of strings. Files with a JSON list of objects, or
             `.jsonl` or `.jsonlines` files with one object per line, plain or gzip.
-        needs_labels: bool. Whether each example must have a relation. Defaults to
-            `True`.
+        needs_labels: bool. Whether each example must have a relation. Defaults to `True`.
         relations: list of strings. The allowed relations. Defaults to `None`, all.
 
     Returns:
         List of dicts, one per example. All readers of relations return this
-        format: `id`; `token`, the list of words, as in the file; `subj_start`,
-        `subj_end`, `obj_start`, `obj_end`, the first and the last word of subject
-        and object, counted from 0; `subj_type`, `obj_type` and `relation`,
-        strings or `None`.
+        format: `id`; `token`, the list of words, as in the file; `subj_start`, `subj_end`,
+        `obj_start`, `obj_end`, the first and the last word of subject and object, counted from 0;
+        `subj_type`, `obj_type` and `relation`, strings or `None`.
 
     Raises:
         ValueError: if the file is not JSON in this format, a span is not in its

@@ -290,11 +290,10 @@ def read_document_lines(
 ) -> Iterator[tuple[AnnotatedText, bool]]:
     """Yields `(text, ends_document)`. Long documents come in pieces, and blank ones are skipped.
 
-    A line is `{"text": "...", "spans": [[start, end], ...]}`. Positions count
-    characters from 0, and the end is excluded. A list of spans is used for both
-    kinds. To give each kind its own, use `"spans": {"entity": [...],
-    "noun_phrase": [...]}`. `spans` is optional. If spans overlap, the longest is
-    kept.
+    A line is `{"text": "...", "spans": [[start, end], ...]}`. Positions count characters from 0,
+    and the end is excluded. A list of spans is used for both kinds. To give each kind its own, use
+    `"spans": {"entity": [...], "noun_phrase": [...]}`. `spans` is optional. If spans overlap, the
+    longest is kept.
     """
     for place, row in read_json_lines(path, encoding_errors, within):
         text = row.get("text") if isinstance(row, dict) else None

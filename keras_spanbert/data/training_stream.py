@@ -96,8 +96,7 @@ class TrainingStream(Batches):
             the sequence length of a prepared corpus.
         batch_size: int.
         seed: int.
-        min_tokens: int. See `Corpus.blocks`. Not used with a prepared corpus.
-            Defaults to `8`.
+        min_tokens: int. See `Corpus.blocks`. Not used with a prepared corpus. Defaults to `8`.
         unigram_counts: see `SpanMasking` and `PreparedCorpus.token_counts`. If given, a
             row's masks depend on its number, and each of several processes reads and
             masks only its own rows, unless rows are sentence pairs. Defaults to `None`:
@@ -217,8 +216,7 @@ class BlockDatasets:
             `tf.data.Dataset` of `(x, y, sample_weight)`, kept in memory.
 
         Raises:
-            ValueError: if the corpus does not fit the preprocessor, or the split has no
-                block.
+            ValueError: if the corpus does not fit the preprocessor, or the split has no block.
         """
         tf = require("tensorflow", "A corpus")
 

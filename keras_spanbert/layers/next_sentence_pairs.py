@@ -140,19 +140,17 @@ def _count(xp, x):
 class NextSentencePairs(TokenLayer):
     """Makes pairs for BERT's next-sentence prediction from a batch of packed sequences.
 
-    `[CLS] text [SEP] padding` becomes `[CLS] A [SEP] B [SEP] padding`. A is the
-    text up to a sentence end, drawn uniformly. In half of the sequences, chosen
-    at random, B is the text that follows A. In the others, B comes from another
-    sequence of the batch. A and B have at most L - 3 tokens together. With
-    probability `short_rate` the limit is drawn uniformly from 2 to L - 3. B is
-    cut at its end if it would exceed the limit.
+    `[CLS] text [SEP] padding` becomes `[CLS] A [SEP] B [SEP] padding`. A is the text up to a
+    sentence end, drawn uniformly. In half of the sequences, chosen at random, B is the text that
+    follows A. In the others, B comes from another sequence of the batch. A and B have at most L - 3
+    tokens together. With probability `short_rate` the limit is drawn uniformly from 2 to L - 3. B
+    is cut at its end if it would exceed the limit.
 
-    Neither the length nor the end of B shows whether B is random. A random B
-    starts with the last sentence that starts at or before the position of the cut,
-    or with an earlier one if too little text follows. It is as long as the B that
-    it replaces. If that B reaches the end of its text, the random B ends with the
-    sentence whose end is nearest to that length. Otherwise it is shorter only if
-    the whole other text is shorter.
+    Neither the length nor the end of B shows whether B is random. A random B starts with the last
+    sentence that starts at or before the position of the cut, or with an earlier one if too little
+    text follows. It is as long as the B that it replaces. If that B reaches the end of its text,
+    the random B ends with the sentence whose end is nearest to that length. Otherwise it is shorter
+    only if the whole other text is shorter.
 
     A sentence ends with a token of `sentence_end_token_ids` and the
     `closing_token_ids` that follow it. A sequence without a sentence end is cut
@@ -166,8 +164,7 @@ class NextSentencePairs(TokenLayer):
     - Text that a short sequence or a random B leaves over is not used in this
       epoch. BERT moves it to the next sequence.
     - The end is cut. BERT drops tokens from either end at random.
-    - Sentences end with punctuation, including that of abbreviations. BERT's are
-      lines of the text.
+    - Sentences end with punctuation, including that of abbreviations. BERT's are lines of the text.
 
     Works eagerly and inside `tf.data`, on every backend, as `SpanMasking` does.
 
@@ -177,10 +174,8 @@ class NextSentencePairs(TokenLayer):
         pad_token_id: int. Defaults to `0`.
         sentence_end_token_ids: ints. Ids of tokens such as `.`. Defaults to
             `()`: texts are cut at the starts of words.
-        closing_token_ids: ints. Ids of closing quotes and brackets. Defaults to
-            `()`.
-        continuation_token_ids: ints. Ids of tokens that continue a word.
-            Defaults to `()`.
+        closing_token_ids: ints. Ids of closing quotes and brackets. Defaults to `()`.
+        continuation_token_ids: ints. Ids of tokens that continue a word. Defaults to `()`.
         short_rate: float in [0, 1]. Share of shorter pairs. Defaults to `0.1`.
         seed: int. Determines the pairs of calls without a `seed`. Defaults to
             `None`, drawn at creation.
@@ -197,15 +192,13 @@ class NextSentencePairs(TokenLayer):
             seed determines a row's draws. Defaults to `0`.
 
     Returns:
-        A dict of int32 `token_ids` and `segment_ids` `[B, L]` (0 up to the first
-        `[SEP]`, 1 up to the second, 0 after it), int32 `is_random` `[B]` (1 if
-        B comes from another sequence, as in BERT's labels), float32
-        `pair_weights` `[B]` (0 for a row without a pair), and `span_marks` if
-        they are given.
+        A dict of int32 `token_ids` and `segment_ids` `[B, L]` (0 up to the first `[SEP]`, 1 up to
+        the second, 0 after it), int32 `is_random` `[B]` (1 if B comes from another sequence, as in
+        BERT's labels), float32 `pair_weights` `[B]` (0 for a row without a pair), and `span_marks`
+        if they are given.
 
     Raises:
-        ValueError: if an argument is out of its range, or a batch has only one
-            row.
+        ValueError: if an argument is out of its range, or a batch has only one row.
 
     Example:
     ```python

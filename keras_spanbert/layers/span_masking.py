@@ -36,26 +36,22 @@ _WORD_START, _CONTINUATION, _SPECIAL = 0, 1, 2
 class SpanMasking(TokenLayer):
     """Masks contiguous spans of tokens for span-level pretraining.
 
-    By default the layer samples masks as the released SpanBERT does: exactly
-    `ceil(mask_rate * n)` of a sequence's `n` maskable tokens are masked, in
-    spans of whole words whose lengths follow a truncated geometric
-    distribution. Spans that overlap or touch become one span, and special
-    tokens end spans. Each span is replaced by mask tokens (80%), replaced by
-    random tokens (10%), or kept (10%).
+    By default the layer samples masks as the released SpanBERT does: exactly `ceil(mask_rate * n)`
+    of a sequence's `n` maskable tokens are masked, in spans of whole words whose lengths follow a
+    truncated geometric distribution. Spans that overlap or touch become one span, and special
+    tokens end spans. Each span is replaced by mask tokens (80%), replaced by random tokens (10%),
+    or kept (10%).
 
-    The same `token_ids` and `seed` give the same output eagerly and inside
-    `tf.data`, on every backend. Without TensorFlow installed, the draws differ
-    but have the same distribution.
+    The same `token_ids` and `seed` give the same output eagerly and inside `tf.data`, on every
+    backend. Without TensorFlow installed, the draws differ but have the same distribution.
 
     Args:
         vocabulary_size: int. Size of the token vocabulary.
         mask_token_id: int. Id of the mask token.
         continuation_token_ids: ints. Ids of tokens that continue a word, such
             as `##ing`. Defaults to `()`: each token is a word.
-        special_token_ids: ints. Ids that are never masked, including padding.
-            Defaults to `(0,)`.
-        mask_rate: float in (0, 1]. Share of maskable tokens to mask. Defaults
-            to `0.15`.
+        special_token_ids: ints. Ids that are never masked, including padding. Defaults to `(0,)`.
+        mask_rate: float in (0, 1]. Share of maskable tokens to mask. Defaults to `0.15`.
         max_predictions: int. Number M of slots for masked tokens, and the
             maximum per sequence. Defaults to `None`, `ceil(mask_rate * L)`.
         geometric_p: float in (0, 1]. Parameter of the span lengths'
@@ -63,8 +59,7 @@ class SpanMasking(TokenLayer):
         max_span_words: int. Longest drawn span, in words. Defaults to `10`.
         max_span_tokens: int. Tokens of a span at this offset or later get no
             SBO target. Defaults to `15`.
-        mask_token_rate: float. Share replaced by the mask token. Defaults to
-            `0.8`.
+        mask_token_rate: float. Share replaced by the mask token. Defaults to `0.8`.
         random_token_rate: float. Share replaced by random tokens. The rest is
             kept. Defaults to `0.1`.
         replacement: "span" or "token". Whether to choose the replacement once
@@ -76,49 +71,41 @@ class SpanMasking(TokenLayer):
             others single words, as in the paper's ablation (section 6.1). Defaults to `"span"`.
         seed: int. Determines the masks of calls without a `seed`. Defaults to
             `None`: drawn at creation, as `keras.utils.set_random_seed` sets it.
-        pad_predictions_to: int. Empty slots round M up to a multiple of this number,
-            without changing the masks. TPUs copy `[B, M, V]` if M is not a
-            multiple of 8. Defaults to `1`.
-        num_mask_copies: int. Number of static mask sets per sequence, as in
-            BERT's duplicated data. The ids and the layer's `seed` determine
-            them, and each call draws one. Random replacement tokens still come
-            from the batch, unless `unigram_counts` are given. Defaults to
-            `None`: masks are dynamic.
+        pad_predictions_to: int. Empty slots round M up to a multiple of this number, without
+            changing the masks. TPUs copy `[B, M, V]` if M is not a multiple of 8. Defaults to `1`.
+        num_mask_copies: int. Number of static mask sets per sequence, as in BERT's duplicated data.
+            The ids and the layer's `seed` determine them, and each call draws one. Random
+            replacement tokens still come from the batch, unless `unigram_counts` are given.
+            Defaults to `None`: masks are dynamic.
         **kwargs: see `keras.layers.Layer`.
 
     Call arguments:
         token_ids: int `[B, L]` or `[L]`, with special tokens and padding. In
             `tf.data`, L must be static.
-        seed: int or two ints. Determines the masks. Without it each call draws
-            new masks, reproducible if the layer has a `seed` and the calls a
-            fixed order. A parallel `map` needs a seed per element, for example
-            from `tf.data.Dataset.random`.
-        span_marks: int, of the shape of `token_ids`, for the schemes "entity"
-            and "noun_phrase": 0 outside of linguistic spans, 1 for the first
-            token of a span, 2 for its other tokens. A 2 after a 0 or a special
-            token starts a span that was cut. Spans are extended to whole words.
-            Defaults to `None`.
+        seed: int or two ints. Determines the masks. Without it each call draws new masks,
+            reproducible if the layer has a `seed` and the calls a fixed order. A parallel `map`
+            needs a seed per element, for example from `tf.data.Dataset.random`.
+        span_marks: int, of the shape of `token_ids`, for the schemes "entity" and "noun_phrase": 0
+            outside of linguistic spans, 1 for the first token of a span, 2 for its other tokens. A
+            2 after a 0 or a special token starts a span that was cut. Spans are extended to whole
+            words. Defaults to `None`.
         first_row: int. The number of the first row in the data. With
             `unigram_counts`, a row's masks depend only on its ids, its number
             and `seed`, not on the other rows. Defaults to `0`.
-        unigram_counts: `[V]`, not negative. Weights for drawing random tokens.
-            Defaults to `None`: draw from the batch's maskable tokens, which
-            follow the corpus's unigram distribution.
+        unigram_counts: `[V]`, not negative. Weights for drawing random tokens. Defaults to `None`:
+            draw from the batch's maskable tokens, which follow the corpus's unigram distribution.
 
     Returns:
-        A dict with `token_ids` int32 `[B, L]`, the sequence after masking, and
-        these arrays `[B, M]` of the masked tokens, ascending and padded with 0:
-        int32 `mask_positions`, `mask_ids` (the original ids), `span_left` and
-        `span_right` (positions just outside the span) and `span_offsets` (offset
-        in the span, from 0), and float32 `mask_weights` (1 for a masked token)
-        and `span_weights` (1 for a token with an SBO target: 0 in spans that
-        touch the first or last maskable token, and for offsets of
-        `max_span_tokens` or more).
+        A dict with `token_ids` int32 `[B, L]`, the sequence after masking, and these arrays
+        `[B, M]` of the masked tokens, ascending and padded with 0: int32 `mask_positions`,
+        `mask_ids` (the original ids), `span_left` and `span_right` (positions just outside the
+        span) and `span_offsets` (offset in the span, from 0), and float32 `mask_weights` (1 for a
+        masked token) and `span_weights` (1 for a token with an SBO target: 0 in spans that touch
+        the first or last maskable token, and for offsets of `max_span_tokens` or more).
 
     Raises:
-        ValueError: if an argument is out of its range, an id is not in the
-            vocabulary, `span_marks` are missing or the scheme does not use
-            them, or `unigram_counts` are not valid weights.
+        ValueError: if an argument is out of its range, an id is not in the vocabulary, `span_marks`
+            are missing or the scheme does not use them, or `unigram_counts` are not valid weights.
 
     Example:
     ```python

@@ -203,19 +203,15 @@ class SpanBoundaryHead(TiedHead):
     Args:
         vocabulary_size: int. Size V of the vocabulary. Defaults to `None`, the
             size of `token_embedding`.
-        token_embedding: `keras.layers.ReversibleEmbedding` whose weights project to the
-            vocabulary. If the functional model that computes `sequence_output`
-            contains it, clones and `.keras` files stay tied. Defaults to `None`,
-            a new kernel.
-        max_span_tokens: int. Number of offset embeddings. Larger offsets share
-            the last one, and their tokens should get weight 0. Defaults to
-            `15`.
+        token_embedding: `keras.layers.ReversibleEmbedding` whose weights project to the vocabulary.
+            If the functional model that computes `sequence_output` contains it, clones and `.keras`
+            files stay tied. Defaults to `None`, a new kernel.
+        max_span_tokens: int. Number of offset embeddings. Larger offsets share the last one, and
+            their tokens should get weight 0. Defaults to `15`.
         position_dim: int. Size of the offset embedding p. Defaults to `200`.
-        activation: activation of the two hidden layers. Defaults to `"gelu"`,
-            the exact (erf) GELU.
+        activation: activation of the two hidden layers. Defaults to `"gelu"`, the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
-        fusion: "concat", or "sum" for `h0 = x_left + x_right + W p_offset`.
-            Defaults to `"concat"`.
+        fusion: "concat", or "sum" for `h0 = x_left + x_right + W p_offset`. Defaults to `"concat"`.
         kernel_initializer: initializer of all kernels and embeddings. Defaults
             to `"glorot_uniform"`.
         **kwargs: see `keras.layers.Layer`.

@@ -12,12 +12,11 @@ from keras_spanbert.checks import accepts_datasets
 def coreference(gold, predicted) -> dict:
     """Scores clusters of mentions like the official scorer of CoNLL-2012, v8.01.
 
-    Two mentions match if their starts and ends are equal. Singletons count on both
-    sides in all scores except MUC, which counts links. Repeated mentions are treated
-    as in the official scorer: if a predicted mention is in `gold`, only its first
-    occurrence in the text counts. Repetitions of other mentions all count. Unlike
-    the official scorer, this function neither refuses files with more than ten
-    repetitions nor truncates percentages to two digits.
+    Two mentions match if their starts and ends are equal. Singletons count on both sides in all
+    scores except MUC, which counts links. Repeated mentions are treated as in the official scorer:
+    if a predicted mention is in `gold`, only its first occurrence in the text counts. Repetitions
+    of other mentions all count. Unlike the official scorer, this function neither refuses files
+    with more than ten repetitions nor truncates percentages to two digits.
 
     Args:
         gold: list of documents. A document is a list of clusters, a cluster is a
@@ -26,10 +25,9 @@ def coreference(gold, predicted) -> dict:
         predicted: the same, for the same documents in the same order.
 
     Returns:
-        Dict of `muc`, `b_cubed`, `ceaf_e`, `lea` and `mentions` (detection),
-        each `{"precision", "recall", "f1"}` in percent, from numerators and
-        denominators summed over documents; 0 if a denominator is 0. `average_f1`
-        is the mean of the first three's `f1`.
+        Dict of `muc`, `b_cubed`, `ceaf_e`, `lea` and `mentions` (detection), each
+        `{"precision", "recall", "f1"}` in percent, from numerators and denominators summed over
+        documents; 0 if a denominator is 0. `average_f1` is the mean of the first three's `f1`.
 
     Raises:
         ValueError: if there are no documents, `gold` and `predicted` differ in
@@ -43,9 +41,8 @@ def coreference(gold, predicted) -> dict:
     ```
 
     Reference:
-        [Pradhan et al. 2014](https://aclanthology.org/P14-2006/);
-        [Moosavi and Strube 2016](https://aclanthology.org/P16-1060/) for LEA,
-        where a singleton is linked to itself.
+        [Pradhan et al. 2014](https://aclanthology.org/P14-2006/); [Moosavi and Strube
+        2016](https://aclanthology.org/P16-1060/) for LEA, where a singleton is linked to itself.
     """
     gold, predicted = _documents("gold", gold), _documents("predicted", predicted)
     if not gold:

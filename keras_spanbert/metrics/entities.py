@@ -15,12 +15,11 @@ _STRICT_PREFIXES = ("B", "I")
 def entities(gold, predicted, strict: bool = False) -> dict:
     """Scores entities in tagged words. Type, first and last word must all be right.
 
-    Without `strict`, tags are read as in conlleval and in seqeval's default mode: an
-    `I-` that continues nothing, or an entity of another type, starts an entity.
-    Papers on CoNLL-2003 and WNUT-17 report this F1. With `strict`, as in seqeval's
-    strict mode of IOB2, an `I-` that continues no entity is ignored, so that the
-    score of ill-formed tags may be higher. For well-formed tags both scores are
-    equal. An entity never spans two lists.
+    Without `strict`, tags are read as in conlleval and in seqeval's default mode: an `I-` that
+    continues nothing, or an entity of another type, starts an entity. Papers on CoNLL-2003 and
+    WNUT-17 report this F1. With `strict`, as in seqeval's strict mode of IOB2, an `I-` that
+    continues no entity is ignored, so that the score of ill-formed tags may be higher. For
+    well-formed tags both scores are equal. An entity never spans two lists.
 
     Args:
         gold: list of lists of tags, one list per sentence. A tag is `"O"`, or `B-`

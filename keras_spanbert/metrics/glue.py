@@ -49,16 +49,14 @@ def glue(task: str, labels, predictions) -> dict:
         predictions: the same, for the same examples.
 
     Returns:
-        Dict of floats, as fractions: `matthews_correlation` for CoLA and the
-        diagnostic set; `accuracy` and `f1`, of class 1, for MRPC and QQP;
-        `pearson` and `spearman` for STS-B; `accuracy` for the others. As in the
-        released code, F1 and Matthews correlation are 0 if they are not defined, and
-        Pearson and Spearman correlation nan if one side is constant.
+        Dict of floats, as fractions: `matthews_correlation` for CoLA and the diagnostic set;
+        `accuracy` and `f1`, of class 1, for MRPC and QQP; `pearson` and `spearman` for STS-B;
+        `accuracy` for the others. As in the released code, F1 and Matthews correlation are 0 if
+        they are not defined, and Pearson and Spearman correlation nan if one side is constant.
 
     Raises:
-        ValueError: if the task or a label is unknown, there are no labels, the
-            number of predictions differs, or, for STS-B, a number is not finite or
-            there is only one example.
+        ValueError: if the task or a label is unknown, there are no labels, the number of
+            predictions differs, or, for STS-B, a number is not finite or there is only one example.
 
     Example:
     ```python

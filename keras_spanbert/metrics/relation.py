@@ -26,9 +26,8 @@ _OTHER = "Other"
 def relation(labels, predictions, no_relation="no_relation") -> dict:
     """Scores relations as papers on TACRED do: micro scores that leave out "no relation".
 
-    As in the released SpanBERT, all three scores are 0 if no relation is right.
-    TACRED's own script gives a precision of 100 if nothing is predicted, with the
-    same recall and F1.
+    As in the released SpanBERT, all three scores are 0 if no relation is right. TACRED's own script
+    gives a precision of 100 if nothing is predicted, with the same recall and F1.
 
     Args:
         labels: list or array `[N]` of relations, strings or class indices.
@@ -72,23 +71,19 @@ def relation(labels, predictions, no_relation="no_relation") -> dict:
 def semeval2010_task8(labels, predictions) -> dict:
     """Scores relations like the official scorer of SemEval-2010 Task 8, v1.2.
 
-    The score is the macro F1 of nine relations, with their direction. An answer is
-    right if relation and direction are right, and all answers of a relation count in
-    its precision, whatever their direction. `"Other"` is no relation. The mean is
-    over the relations in `labels`. Unlike the official scorer, this function does
-    not round to two digits.
+    The score is the macro F1 of nine relations, with their direction. An answer is right if
+    relation and direction are right, and all answers of a relation count in its precision, whatever
+    their direction. `"Other"` is no relation. The mean is over the relations in `labels`. Unlike
+    the official scorer, this function does not round to two digits.
 
     Args:
-        labels: list of strings `[N]`, as in the files: `"Cause-Effect(e1,e2)"` or
-            `"Other"`.
-        predictions: the same, for the same examples, or `None` for a skipped
-            example.
+        labels: list of strings `[N]`, as in the files: `"Cause-Effect(e1,e2)"` or `"Other"`.
+        predictions: the same, for the same examples, or `None` for a skipped example.
 
     Returns:
-        Dict in percent: `macro_f1`, the official score, `macro_precision` and
-        `macro_recall`; `micro_f1`, `micro_precision` and `micro_recall`;
-        `by_relation`, a dict of `{"precision", "recall", "f1"}`. A score is 0 if
-        its denominator is 0.
+        Dict in percent: `macro_f1`, the official score, `macro_precision` and `macro_recall`;
+        `micro_f1`, `micro_precision` and `micro_recall`; `by_relation`, a dict of
+        `{"precision", "recall", "f1"}`. A score is 0 if its denominator is 0.
 
     Raises:
         ValueError: if there are no labels, the number of predictions differs, or

@@ -63,33 +63,27 @@ def squad(
     Args:
         dataset: dict with `"data"`, the articles of a SQuAD file or the rows of
             Hugging Face's `datasets`; or the list of articles or rows.
-        predictions: dict of question id to answer, `""` for no answer. Ids are
-            compared as strings.
-        no_answer_scores: dict of question id to float, higher for no answer.
-            Defaults to `None`.
-        no_answer_threshold: float. A question with a higher score counts as
-            unanswered, whatever its prediction. Only with `no_answer_scores`.
-            Defaults to `None`: no threshold.
-        by_character: bool. Whether each character of a script without blanks
-            between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer) counts as a
-            word, as in MLQA's script for Chinese. Words of other scripts, such as
-            `"1901"`, remain whole. `exact` and `f1` then ignore case and all
-            punctuation of Unicode, but not articles. CMRC 2018's script counts only
-            the longest run of characters in common, which gives mostly the same F1.
-            Defaults to `False`.
+        predictions: dict of question id to answer, `""` for no answer. Ids are compared as strings.
+        no_answer_scores: dict of question id to float, higher for no answer. Defaults to `None`.
+        no_answer_threshold: float. A question with a higher score counts as unanswered, whatever
+            its prediction. Only with `no_answer_scores`. Defaults to `None`: no threshold.
+        by_character: bool. Whether each character of a script without blanks between words
+            (Chinese, Japanese, Thai, Lao, Burmese, Khmer) counts as a word, as in MLQA's script for
+            Chinese. Words of other scripts, such as `"1901"`, remain whole. `exact` and `f1` then
+            ignore case and all punctuation of Unicode, but not articles. CMRC 2018's script counts
+            only the longest run of characters in common, which gives mostly the same F1. Defaults
+            to `False`.
 
     Returns:
-        Dict with `exact` and `f1`, in percent, and `total`; with questions
-        without answer also `HasAns_exact`, `HasAns_f1`, `HasAns_total` and the
-        same for `NoAns`; then with `no_answer_scores` also `best_exact`,
-        `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
+        Dict with `exact` and `f1`, in percent, and `total`; with questions without answer also
+        `HasAns_exact`, `HasAns_f1`, `HasAns_total` and the same for `NoAns`; then with
+        `no_answer_scores` also `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
 
-        The best thresholds are found as in the official script, which answers the
-        first n questions in the order of `no_answer_scores`, and takes the best n.
-        The threshold is the score of the last question that is answered. If it is
-        best to answer none, it is 0.0, or the next number below all scores if one is
-        not above 0. As `no_answer_threshold`, it gives the best result, except that
-        it answers all questions with equal scores, of which the official script may
+        The best thresholds are found as in the official script, which answers the first n questions
+        in the order of `no_answer_scores`, and takes the best n. The threshold is the score of the
+        last question that is answered. If it is best to answer none, it is 0.0, or the next number
+        below all scores if one is not above 0. As `no_answer_threshold`, it gives the best result,
+        except that it answers all questions with equal scores, of which the official script may
         count only some as answered.
 
     Raises:

@@ -117,15 +117,13 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
     Args:
         vocabulary_size: int. Size of the token vocabulary.
         num_layers: int. Number of transformer layers.
-        num_heads: int. Number of attention heads per layer. It must divide
-            `hidden_dim`.
+        num_heads: int. Number of attention heads per layer. It must divide `hidden_dim`.
         hidden_dim: int. Size of embeddings and layer outputs.
         intermediate_dim: int. Size of the feedforward networks' inner layer.
         dropout: float. Rate after embeddings, attention and feedforward
             networks. Defaults to `0.1`.
-        attention_dropout: float. Rate on the attention weights. Fused kernels
-            may need `0`: see `layers.attention`. Defaults to `None`, the same
-            as `dropout`.
+        attention_dropout: float. Rate on the attention weights. Fused kernels may need `0`: see
+            `layers.attention`. Defaults to `None`, the same as `dropout`.
         max_sequence_length: int. Longest input, in tokens. Defaults to `512`.
         num_segments: int. Number of segment ids. Defaults to `2`.
         activation: activation of the feedforward networks. Defaults to
@@ -137,13 +135,11 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             width 768. Narrow models learn faster with
             `0.02 * (768 / hidden_dim) ** 0.5`, which keeps the scale of the
             outputs.
-        rematerialize: bool. Whether to recompute a layer's activations in the
-            backward pass instead of keeping them. This takes more time and much
-            less memory. Defaults to `False`.
-        pooled_output: bool. Whether to add BERT's pooler, a dense layer and tanh
-            over `[CLS]`, for a custom classifier: see "Call shapes". The tasks
-            require a backbone without it and add their own. Defaults to
-            `False`.
+        rematerialize: bool. Whether to recompute a layer's activations in the backward pass instead
+            of keeping them. This takes more time and much less memory. Defaults to `False`.
+        pooled_output: bool. Whether to add BERT's pooler, a dense layer and tanh over `[CLS]`, for
+            a custom classifier: see "Call shapes". The tasks require a backbone without it and add
+            their own. Defaults to `False`.
         dtype: string or `keras.DTypePolicy` of computations and weights.
             Softmax and layer normalization compute in float32 or wider. The
             range of float16 is too small for training.

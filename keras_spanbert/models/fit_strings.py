@@ -212,41 +212,37 @@ class StringInputs:
         """Trains the model on strings or arrays.
 
         Args:
-            x: strings, in the form that the class describes; the model's arrays; the
-                output of its preprocessor; or batches of any of these, `x`,
-                `(x, y)` or `(x, y, sample_weight)`, from a `tf.data.Dataset` or a
-                `keras.utils.PyDataset`. Other streams, such as a generator or
-                `DataLoader(rows, collate_fn=model.preprocessor)`, have batches of the
-                model's arrays. A column of Hugging Face `datasets` is like a list, and a
-                whole `Dataset` like a list of dicts. The numbers of a `ClassLabel`
-                are numbers of the model's classes, whatever its names are.
+            x: strings, in the form that the class describes; the model's arrays; the output of its
+                preprocessor; or batches of any of these, `x`, `(x, y)` or `(x, y, sample_weight)`,
+                from a `tf.data.Dataset` or a `keras.utils.PyDataset`. Other streams, such as a
+                generator or `DataLoader(rows, collate_fn=model.preprocessor)`, have batches of the
+                model's arrays. A column of Hugging Face `datasets` is like a list, and a whole
+                `Dataset` like a list of dicts. The numbers of a `ClassLabel` are numbers of the
+                model's classes, whatever its names are.
             y: labels, unless `x` includes them.
             class_weight: dict of class names or numbers to the weights of their rows,
                 numbers of at least 0. Classes that it leaves out have weight 1.
                 Defaults to `None`: all weights are 1.
-            sample_weight: numbers of at least 0, the weights of the rows. As in Keras,
-                the loss is the sum of weight x loss over the number of rows (labelled
-                tokens, masked positions), which includes those of weight 0. Only
-                padding is left out: rows that `Batches` adds, and, in the arrays of the
-                token classifier and the pretrainer, labels of weight 0. Losses of an
-                epoch do not depend on the batch size. Defaults to `None`: all weights
-                are 1.
+            sample_weight: numbers of at least 0, the weights of the rows. As in Keras, the loss is
+                the sum of weight x loss over the number of rows (labelled tokens, masked
+                positions), which includes those of weight 0. Only padding is left out: rows that
+                `Batches` adds, and, in the arrays of the token classifier and the pretrainer,
+                labels of weight 0. Losses of an epoch do not depend on the batch size. Defaults to
+                `None`: all weights are 1.
             validation_split: float. Fraction of the rows to validate on, taken from
                 the end. Defaults to `0.0`.
             validation_data: `(x, y)` or `(x, y, sample_weight)`, or batches. Accepts
                 the same kinds of data as `x`. Defaults to `None`.
-            shuffle: bool. Whether to shuffle the rows. Defaults to `None`: arrays
-                and strings are shuffled, and so are the batches of a
-                `keras.utils.PyDataset`.
+            shuffle: bool. Whether to shuffle the rows. Defaults to `None`: arrays and strings are
+                shuffled, and so are the batches of a `keras.utils.PyDataset`.
             **kwargs: other arguments of `keras.Model.fit`. Arguments that are not
                 listed here have the same meaning there.
 
         Raises:
-            ValueError: if `x` is of another kind or has no rows, `x` has strings but
-                the model has no preprocessor, a label is not one of the model's,
-                `class_weight` is given but the rows do not have one class each or come
-                from a generator, or it has an unknown class or a weight that is not a
-                number of at least 0.
+            ValueError: if `x` is of another kind or has no rows, `x` has strings but the model has
+                no preprocessor, a label is not one of the model's, `class_weight` is given but the
+                rows do not have one class each or come from a generator, or it has an unknown class
+                or a weight that is not a number of at least 0.
         """
         check_counts(0, epochs=epochs)
         check_number_or_none(validation_split=validation_split)

@@ -155,10 +155,9 @@ class KerasModel(FromPreset):
 
         Args:
             filepath: string. Path to write to.
-            format: string. See `keras.Model.export`. Defaults to
-                `"tf_saved_model"`, which takes arrays of any length on TensorFlow,
-                needs an `input_signature` with a fixed length on JAX, and does not
-                work on PyTorch.
+            format: string. See `keras.Model.export`. Defaults to `"tf_saved_model"`, which takes
+                arrays of any length on TensorFlow, needs an `input_signature` with a fixed length
+                on JAX, and does not work on PyTorch.
             **kwargs: see `keras.Model.export`.
 
         Raises:

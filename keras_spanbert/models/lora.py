@@ -75,11 +75,10 @@ class LoraBackbone:
 
         Args:
             rank: int. Number of columns of the first matrix and rows of the second one.
-            target_layer_names: list of strings. Names of the dense and embedding layers that
-                get matrices: `"query"`, `"key"`, `"value"`, `"attention_output"`,
+            target_layer_names: list of strings. Names of the dense and embedding layers that get
+                matrices: `"query"`, `"key"`, `"value"`, `"attention_output"`,
                 `"feedforward_intermediate_dense"`, `"feedforward_output_dense"`,
-                `"token_embedding"` and so on. Defaults to `None`: query and value, as
-                in the paper.
+                `"token_embedding"` and so on. Defaults to `None`: query and value, as in the paper.
 
         Raises:
             ValueError: if an argument is out of its range, a layer has LoRA weights already, or

@@ -341,21 +341,17 @@ class FromPreset:
         warning is logged.
 
         Args:
-            preset: string. A keras-hub preset, a checkpoint of Hugging Face,
-                fairseq or Google's BERT, an archive of one, in a folder or a
-                store (`s3://...`), or `hf://owner/name`. See
-                `keras_spanbert.checkpoints`.
-            load_weights: bool. Used for backbones and tasks only. Defaults to
-                `True`.
-            **kwargs: arguments of the class that replace the preset's. Tasks also
-                take `dropout` and `attention_dropout` of `SpanBertBackbone`; a
-                head with a `dropout` gets the same rate. Backbones
-                and tasks also take `dtype`, which defaults to Keras's dtype policy.
-                A quantized preset keeps its quantized layers by default. With
-                `dtype="float32"` it becomes a float model, which can be trained and
-                is faster on CPUs with TensorFlow and PyTorch.
-                Checkpoints also take `vocabulary`, a file. Checkpoints of fairseq
-                also take `num_heads`.
+            preset: string. A keras-hub preset, a checkpoint of Hugging Face, fairseq or Google's
+                BERT, an archive of one, in a folder or a store (`s3://...`), or `hf://owner/name`.
+                See `keras_spanbert.checkpoints`.
+            load_weights: bool. Used for backbones and tasks only. Defaults to `True`.
+            **kwargs: arguments of the class that replace the preset's. Tasks also take `dropout`
+                and `attention_dropout` of `SpanBertBackbone`; a head with a `dropout` gets the same
+                rate. Backbones and tasks also take `dtype`, which defaults to Keras's dtype policy.
+                A quantized preset keeps its quantized layers by default. With `dtype="float32"` it
+                becomes a float model, which can be trained and is faster on CPUs with TensorFlow
+                and PyTorch. Checkpoints also take `vocabulary`, a file. Checkpoints of fairseq also
+                take `num_heads`.
 
         Returns:
             An object of the class.

@@ -40,16 +40,14 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
       contains its head.
     - `checkpoint_settings`: its settings for `transformers` and its `tensor_groups`.
     - `head_flops`: floating-point operations of its heads.
-    - `serving_function`: its graph from strings to answers, and
-      `serving_endpoints` if it has several. `serves_heads`: whether the graph uses
-      its heads.
+    - `serving_function`: its graph from strings to answers, and `serving_endpoints` if it has
+      several. `serves_heads`: whether the graph uses its heads.
     - `preprocess`: strings to arrays, for `fit`, `evaluate` and `predict`.
     - `label_limits`: the values of labels in arrays.
     - `weights_mark_targets` and `divides_by_rows`: see `TargetLossModel`.
     - `config_names`: its arguments that `get_config` saves from attributes of the same name.
     - `scores`: labels of the evaluation's scores in percent, by name.
-    - `best_score`: name of the score used to select the best checkpoint. Higher is
-      better.
+    - `best_score`: name of the score used to select the best checkpoint. Higher is better.
     - `loss_unit`: the unit of the training loss, for plots.
     - `progress_labels`: labels of compiled metrics that a run shows between evaluations.
     - `describe`: text that a run shows for a row of its history.
@@ -273,11 +271,10 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
                 weights, or none if `loss` is not a dict.
             weighted_metrics: `"auto"`, a list, or a dict by output. Defaults to
                 `"auto"`, the task's metrics.
-            jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice,
-                except on TensorFlow without a GPU or TPU, where XLA is slower and
-                not used, and on PyTorch, which compiles the transformer layers on
-                GPUs and replays training steps there as CUDA graphs. With `True` it
-                compiles the layers on CPUs too.
+            jit_compile: `"auto"` or bool. Defaults to `"auto"`: Keras's choice, except on
+                TensorFlow without a GPU or TPU, where XLA is slower and not used, and on PyTorch,
+                which compiles the transformer layers on GPUs and replays training steps there as
+                CUDA graphs. With `True` it compiles the layers on CPUs too.
             **kwargs: see `keras.Model.compile`.
         """
         self._given_jit_compile = jit_compile

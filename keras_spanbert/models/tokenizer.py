@@ -28,36 +28,31 @@ from keras_spanbert.text.strings import replace_surrogates
 class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
     """Cased WordPiece tokenizer with the ids of the reference implementation.
 
-    Unlike `keras_hub.models.BertTokenizer`, it treats Unicode spaces, control
-    characters and, with `lowercase`, accents as the reference does, and it is
-    faster. Eager calls run the `tokenizers` library, which needs no TensorFlow.
-    Graph code (`tf.data`) runs `tensorflow_text.FastWordpieceTokenizer`. Both
-    give the ids and offsets of the reference for every character and for words
-    of any length, with one exception: with `lowercase`, the reference sorts
-    consecutive combining marks into Unicode's canonical order, and graph code
-    leaves them in the order of the text. This can change the ids and offsets of
-    marks that `lowercase` keeps: spacing marks, and marks newer than Unicode 8.
+    Unlike `keras_hub.models.BertTokenizer`, it treats Unicode spaces, control characters and, with
+    `lowercase`, accents as the reference does, and it is faster. Eager calls run the `tokenizers`
+    library, which needs no TensorFlow. Graph code (`tf.data`) runs
+    `tensorflow_text.FastWordpieceTokenizer`. Both give the ids and offsets of the reference for
+    every character and for words of any length, with one exception: with `lowercase`, the reference
+    sorts consecutive combining marks into Unicode's canonical order, and graph code leaves them in
+    the order of the text. This can change the ids and offsets of marks that `lowercase` keeps:
+    spacing marks, and marks newer than Unicode 8.
 
     A lone surrogate or a byte that is not UTF-8 is treated as the replacement
     character U+FFFD, which the reference drops.
 
     Args:
-        vocabulary: list of strings, or path of a text file with one token per
-            line, or of a `tokenizer.json` of the `tokenizers` library with a
-            WordPiece model, whose added tokens are read too. It must contain
-            `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
+        vocabulary: list of strings, or path of a text file with one token per line, or of a
+            `tokenizer.json` of the `tokenizers` library with a WordPiece model, whose added tokens
+            are read too. It must contain `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
         lowercase: bool. Whether to lower-case the text and strip its accents,
             as uncased BERT does. Defaults to `False`: SpanBERT is cased.
-        special_tokens_in_strings: bool. Whether special tokens in the text, such
-            as `"[MASK]"`, become the tokens of that name. Keep it `False` for
-            untrusted text. Defaults to `False`.
-        added_tokens: dict of string to bool. Tokens of the vocabulary that are found
-            anywhere in a text, even inside a word or with punctuation in the
-            token, as `transformers` finds tokens that were added to a
-            vocabulary. `True`: the text must contain the token exactly. `False`:
-            text and token are normalized first, which makes a difference with
-            `lowercase`. (Graph code then ignores case, but not accents.) Defaults
-            to `None`: none.
+        special_tokens_in_strings: bool. Whether special tokens in the text, such as `"[MASK]"`,
+            become the tokens of that name. Keep it `False` for untrusted text. Defaults to `False`.
+        added_tokens: dict of string to bool. Tokens of the vocabulary that are found anywhere in a
+            text, even inside a word or with punctuation in the token, as `transformers` finds
+            tokens that were added to a vocabulary. `True`: the text must contain the token exactly.
+            `False`: text and token are normalized first, which makes a difference with `lowercase`.
+            (Graph code then ignores case, but not accents.) Defaults to `None`: none.
         **kwargs: see `keras_hub.models.BertTokenizer`.
 
     Raises:
@@ -191,14 +186,12 @@ class SpanBertTokenizer(FromPreset, keras_hub.models.BertTokenizer):
 
         Args:
             texts: list of strings.
-            with_offsets: bool. Whether to return the offsets of the tokens.
-                Defaults to `False`.
+            with_offsets: bool. Whether to return the offsets of the tokens. Defaults to `False`.
 
         Returns:
-            List with an int32 array `[tokens]` for each string. With offsets, a
-            tuple of this list and a list with an int32 array `[tokens, 2]` for
-            each string: the index of each token's first character and the index
-            after its last.
+            List with an int32 array `[tokens]` for each string. With offsets, a tuple of this list
+            and a list with an int32 array `[tokens, 2]` for each string: the index of each token's
+            first character and the index after its last.
         """
         encode = self.reference.encode_batch if with_offsets else self.reference.encode_batch_fast
         encodings = encode([replace_surrogates(text) for text in texts], add_special_tokens=False)

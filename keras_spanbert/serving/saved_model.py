@@ -112,27 +112,24 @@ def export_saved_model(
 ) -> None:
     """Writes a self-contained SavedModel that takes strings.
 
-    Loading it requires only TensorFlow and the operations of TensorFlow Text. Models
-    trained on JAX or PyTorch are exported in a separate process that runs
-    TensorFlow.
+    Loading it requires only TensorFlow and the operations of TensorFlow Text. Models trained on JAX
+    or PyTorch are exported in a separate process that runs TensorFlow.
 
     The function `serving_default` takes strings `[B]` and returns arrays `[B]`, or
     `[B, ...]` as given below: numbers of labels and positions (in characters) are int32,
     scores float32, other values strings.
 
-    - `SpanBertQuestionAnswerer`: takes `question` and `context`, of any length. It
-      returns the same as `answer` (except for differences that `SpanBertTokenizer`
-      describes) with the model's `null_threshold`: `answer`, `score`, `start` and
-      `end`, -1 for no answer.
+    - `SpanBertQuestionAnswerer`: takes `question` and `context`, of any length. It returns the same
+      as `answer` (except for differences that `SpanBertTokenizer` describes) with the model's
+      `null_threshold`: `answer`, `score`, `start` and `end`, -1 for no answer.
     - `SpanBertCoreferenceResolver`: takes `text` and returns the mentions that `resolve`
       finds, with M the largest number in a text: `mention`, `start`, `end` and
       `cluster`, the number of a cluster in its text, `[B, M]`. Missing mentions have
       `""` and -1. Speakers and genres cannot be given. The whole text is held in memory,
       so a text from which `top_span_ratio` would keep more than 3,900 spans is refused.
-    - `SpanBertTextClassifier`: takes `text` and returns `label`, `score` and `scores`
-      `[B, C]`, or only `score` for regression. With `multi_label` it also returns
-      `labels` `[B, C]`, `""` for a class that is not assigned. The signature `pairs`
-      takes `text` and `text_pair`, `""` for none.
+    - `SpanBertTextClassifier`: takes `text` and returns `label`, `score` and `scores` `[B, C]`, or
+      only `score` for regression. With `multi_label` it also returns `labels` `[B, C]`, `""` for a
+      class that is not assigned. The signature `pairs` takes `text` and `text_pair`, `""` for none.
     - `SpanBertRelationExtractor`: takes `text`; `subject_start`, `subject_end`,
       `object_start` and `object_end`, int32; and `subject_type` and `object_type` if
       the mode uses types. It returns `relation`, `score` and `scores` `[B, C]`, as

@@ -212,9 +212,8 @@ class TwoRateAdam(AdamW):
     and with gradient accumulation those of each batch before they are accumulated.
 
     Args:
-        learning_rate: float or schedule. The encoder's rate. Assigning another
-            value, as Keras's callbacks do, also scales a `head_learning_rate` that is
-            a number. Defaults to `2e-5`.
+        learning_rate: float or schedule. The encoder's rate. Assigning another value, as Keras's
+            callbacks do, also scales a `head_learning_rate` that is a number. Defaults to `2e-5`.
         head_learning_rate: float or schedule, called with the number of batches. The
             heads' rate. Defaults to `1e-4`.
         heads: list of layer names. Weights with one of them in their path belong
@@ -223,8 +222,7 @@ class TwoRateAdam(AdamW):
         beta_1: float. Defaults to `0.9`.
         beta_2: float. Defaults to `0.999`.
         epsilon: float. The encoder's epsilon. Defaults to `1e-6`.
-        head_epsilon: float. The heads' epsilon, with the meaning of `AdamW`'s.
-            Defaults to `1e-8`.
+        head_epsilon: float. The heads' epsilon, with the meaning of `AdamW`'s. Defaults to `1e-8`.
         clip_norm: float. Largest global norm of the encoder's gradients, and of
             the heads'. `None` for no limit. Defaults to `1.0`.
         **kwargs: `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,

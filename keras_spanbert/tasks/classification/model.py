@@ -66,8 +66,7 @@ class SpanBertTextClassifier(ClassifierTask):
             one name without `multi_label` or `num_classes=1`, or a value is out of range.
 
     Call shapes:
-        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, L]` to logits
-        `[N, C]`.
+        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, L]` to logits `[N, C]`.
 
     Example:
     ```python
@@ -247,17 +246,15 @@ class SpanBertTextClassifier(ClassifierTask):
         """Classifies texts or pairs of texts.
 
         Args:
-            texts: string, or list, tuple, array or tensor of N strings, or list of
-                examples.
+            texts: string, or list, tuple, array or tensor of N strings, or list of examples.
             text_pairs: the second texts, N strings. Defaults to `None`: single texts.
             batch_size: int. Number of rows per batch. Defaults to `32`.
 
         Returns:
-            List with a dict for each text, or one dict for a string. `"label"` is
-            the likeliest class, `"score"` its probability, and `"scores"` the
-            probabilities of all classes by name. With `multi_label`, `"labels"` are
-            all classes with a probability of at least 0.5, in the model's order. A
-            regression returns only `"score"`, the number.
+            List with a dict for each text, or one dict for a string. `"label"` is the likeliest
+            class, `"score"` its probability, and `"scores"` the probabilities of all classes by
+            name. With `multi_label`, `"labels"` are all classes with a probability of at least 0.5,
+            in the model's order. A regression returns only `"score"`, the number.
 
         Raises:
             ValueError: if the model has no preprocessor, or `texts` are something else.
@@ -306,13 +303,12 @@ class SpanBertTextClassifier(ClassifierTask):
                 Defaults to `None`: accuracy, or micro F1 with `multi_label`.
 
         Returns:
-            Dict of scores in percent, and `total`, the number of examples. The scores
-            are those of the `task`, or `accuracy` and `macro_f1`, with two classes also
-            `f1` of the second one. `multi_label` also has `micro_f1`, and its `accuracy`
-            is the share of texts with exactly the right labels. F1 scores are defined
-            as in scikit-learn. A regression has `pearson` and `spearman`. `score` is the
-            number to compare models by: the `selection_metric`, or, with a `task` or a
-            regression, the mean of the scores, 0 if one is not defined.
+            Dict of scores in percent, and `total`, the number of examples. The scores are those of
+            the `task`, or `accuracy` and `macro_f1`, with two classes also `f1` of the second one.
+            `multi_label` also has `micro_f1`, and its `accuracy` is the share of texts with exactly
+            the right labels. F1 scores are defined as in scikit-learn. A regression has `pearson`
+            and `spearman`. `score` is the number to compare models by: the `selection_metric`, or,
+            with a `task` or a regression, the mean of the scores, 0 if one is not defined.
 
         Raises:
             ValueError: if an example has no label or one that the model does not

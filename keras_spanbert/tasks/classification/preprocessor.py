@@ -57,9 +57,8 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
     Args:
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int. Length L of a row, at least 3. Defaults to `512`.
-        label_names: list of C strings, the classes, for labels by name. Defaults to
-            `None`: labels are numbers. A `SpanBertTextClassifier` sets it and
-            `multi_label`.
+        label_names: list of C strings, the classes, for labels by name. Defaults to `None`: labels
+            are numbers. A `SpanBertTextClassifier` sets it and `multi_label`.
         multi_label: bool. Whether `y` can have several of the `label_names` for each
             row. Defaults to `False`.
         **kwargs: see `keras.layers.Layer`.
@@ -68,12 +67,10 @@ class SpanBertTextClassifierPreprocessor(LabelledPreprocessor):
         ValueError: if `sequence_length` is too small or not an integer.
 
     Call arguments:
-        x: strings `[N]`, or a dict of `"text"` and `"text_pair"`, strings `[N]`
-            each, `""` for no second text, or a list of labelled examples from
-            `keras_spanbert.data.glue.read`.
-        y: labels `[N]`, names or numbers, or numbers `[N, C]`. With `multi_label`,
-            also N lists of names, which are ragged or padded with `""` in
-            `tf.data`. Defaults to `None`, no labels.
+        x: strings `[N]`, or a dict of `"text"` and `"text_pair"`, strings `[N]` each, `""` for no
+            second text, or a list of labelled examples from `keras_spanbert.data.glue.read`.
+        y: labels `[N]`, names or numbers, or numbers `[N, C]`. With `multi_label`, also N lists of
+            names, which are ragged or padded with `""` in `tf.data`. Defaults to `None`, no labels.
         sample_weight: numbers `[N]`. Defaults to `None`.
 
     Returns:

@@ -133,10 +133,9 @@ def infer_arguments(tensors: dict) -> dict:
 class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     """Finds the mentions of a document and clusters those that refer to the same thing.
 
-    Every span of a sentence gets a mention score. The best spans that do not cross
-    are kept. A cheap score of all pairs selects possible antecedents of each span. A
-    better score, which also uses a mention's likely antecedents, then chooses one of
-    them, or none.
+    Every span of a sentence gets a mention score. The best spans that do not cross are kept. A
+    cheap score of all pairs selects possible antecedents of each span. A better score, which also
+    uses a mention's likely antecedents, then chooses one of them, or none.
 
     `fit`, its `validation_data` and `evaluate` take a list of documents, in the format
     of `SpanBertCoreferenceResolverPreprocessor.segment`, or batches of arrays. By
@@ -145,17 +144,14 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
 
     Args:
         backbone: `SpanBertBackbone`.
-        preprocessor: `SpanBertCoreferenceResolverPreprocessor`. Defaults to
-            `None`.
+        preprocessor: `SpanBertCoreferenceResolverPreprocessor`. Defaults to `None`.
         model_type: string. See the preprocessor. Defaults to `"independent"`.
         max_segment_len: int. Longest segment, in tokens. Defaults to `384`.
         max_training_sentences: int. Maximum number of segments of a document in
             training, and number of segment distances. Defaults to `3`.
         max_span_width: int. Longest mention, in tokens. Defaults to `30`.
-        top_span_ratio: float. Number of spans to keep per token. Defaults to
-            `0.4`.
-        max_top_antecedents: int. Number of possible antecedents of a mention.
-            Defaults to `50`.
+        top_span_ratio: float. Number of spans to keep per token. Defaults to `0.4`.
+        max_top_antecedents: int. Number of possible antecedents of a mention. Defaults to `50`.
         ffnn_size: int. Size of the hidden layers of scores. Defaults to `3000`.
         ffnn_depth: int. Number of hidden layers of scores. Defaults to `1`.
         feature_size: int. Size of the embeddings of features. Defaults to `20`.
@@ -167,27 +163,23 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
             the distance. Defaults to `True`.
         use_metadata: bool. Whether to use speakers and genre. Defaults to `True`.
         use_features: bool. Whether to use width and distance. Defaults to `True`.
-        use_segment_distance: bool. Whether to use the distance in segments.
-            Defaults to `True`.
+        use_segment_distance: bool. Whether to use the distance in segments. Defaults to `True`.
         model_heads: bool. Whether a span's embedding includes its attended head.
             Defaults to `True`.
         max_num_speakers: int. See the preprocessor. Defaults to `20`.
         genres: strings. See the preprocessor. Defaults to those of OntoNotes.
-        dropout_rate: float. Dropout rate of the heads. The encoder has its own.
-            Defaults to `0.3`.
+        dropout_rate: float. Dropout rate of the heads. The encoder has its own. Defaults to `0.3`.
         singletons: bool. Whether to find mentions that are in no cluster with
             another, trained with a loss of mention scores (Xu and Choi 2021).
             OntoNotes has no such mentions. Defaults to `False`.
 
     Call shapes:
-        The arrays that `preprocess` returns, to a dict of `candidate_mention_scores`
-        float `[B, N]`, `top_spans` int32 `[B, K]`, indices of candidates,
-        `top_antecedents` int32 `[B, K, A]`, and `top_antecedent_scores` float
-        `[B, K, 1 + A]`.
+        The arrays that `preprocess` returns, to a dict of `candidate_mention_scores` float
+        `[B, N]`, `top_spans` int32 `[B, K]`, indices of candidates, `top_antecedents` int32
+        `[B, K, A]`, and `top_antecedent_scores` float `[B, K, 1 + A]`.
 
     Raises:
-        ValueError: if an argument is out of its range, or differs from the
-            preprocessor's.
+        ValueError: if an argument is out of its range, or differs from the preprocessor's.
 
     Example:
     ```python

@@ -64,9 +64,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int. Longest segment, including `[CLS]` and `[SEP]`, the
             resolver's `max_segment_len`. Defaults to `384`.
-        model_type: "independent", segments that are encoded independently, or
-            "overlap", where each token is encoded in two segments. Defaults to
-            `"independent"`.
+        model_type: "independent", segments that are encoded independently, or "overlap", where each
+            token is encoded in two segments. Defaults to `"independent"`.
         max_num_speakers: int. Number of different speakers of a document,
             including the unknown speaker and separators. Defaults to `20`.
         genres: strings of two letters, with which documents' keys begin. A key such
@@ -75,8 +74,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
-        ValueError: if `model_type` is unknown, or a segment has no room for
-            a token.
+        ValueError: if `model_type` is unknown, or a segment has no room for a token.
 
     Example:
     ```python
@@ -215,19 +213,17 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             document: dict, see `segment`, in words or subtokens.
 
         Returns:
-            Dict of `input_ids`, `input_mask`, `speaker_ids` `[S, L]`, `text_len`
-            `[S]`, `genre` `[]`, `gold_starts`, `gold_ends`, `cluster_ids` `[G]`,
-            `sentence_map` `[T]`, for S segments, L `sequence_length`, T tokens and G
-            gold mentions. With overlap also `overlap_ids` and `overlap_mask`
-            `[S + 1, L]`. All are int32.
+            Dict of `input_ids`, `input_mask`, `speaker_ids` `[S, L]`, `text_len` `[S]`, `genre`
+            `[]`, `gold_starts`, `gold_ends`, `cluster_ids` `[G]`, `sentence_map` `[T]`, for S
+            segments, L `sequence_length`, T tokens and G gold mentions. With overlap also
+            `overlap_ids` and `overlap_mask` `[S + 1, L]`. All are int32.
         """
         return self.encode(document)[0]
 
     def encode(self, document: dict) -> tuple[dict, np.ndarray]:
         """Returns the `tensors` of a document, and the word of each of its tokens.
 
-        The word of a separator is -1. If a document is in subtokens, each token is its
-        own word.
+        The word of a separator is -1. If a document is in subtokens, each token is its own word.
         """
         document, word_of = self._segment(document)
         tokenizer = self.tokenizer

@@ -345,12 +345,11 @@ class DocumentInputs:
             batch_size, max_spans_in_memory, min_link_score: see `resolve`.
 
         Returns:
-            For each document a list of clusters, lists of mentions `[start, end]`,
-            both included. They count words, or subtokens if the document is in
-            subtokens. In words, one mention of a cluster can end at the word where
-            the next one begins. `write_jsonlines` can write such mentions. For
-            `write_conll`, use `keras_spanbert.data.coreference.nested_clusters` to
-            leave one of them out.
+            For each document a list of clusters, lists of mentions `[start, end]`, both included.
+            They count words, or subtokens if the document is in subtokens. In words, one mention of
+            a cluster can end at the word where the next one begins. `write_jsonlines` can write
+            such mentions. For `write_conll`, use `keras_spanbert.data.coreference.nested_clusters`
+            to leave one of them out.
 
         Raises:
             ValueError: see `score_document`.
@@ -377,8 +376,7 @@ class DocumentInputs:
         clusters of one mention are then ignored.
 
         Args:
-            documents: list of dicts with `clusters`, see the preprocessor's
-                `segment`.
+            documents: list of dicts with `clusters`, see the preprocessor's `segment`.
             batch_size, max_spans_in_memory, min_link_score: see `resolve`.
 
         Returns:
@@ -388,8 +386,7 @@ class DocumentInputs:
             `total` is the number of documents.
 
         Raises:
-            ValueError: if a document has no `clusters`. See also
-                `score_document`.
+            ValueError: if a document has no `clusters`. See also `score_document`.
 
         Example:
         ```python
@@ -437,10 +434,9 @@ class DocumentInputs:
         Args:
             texts: string, or list, tuple, array or tensor of strings. A list can also
                 contain texts in words: lists of sentences, each a list of words.
-            speakers: list with an item, or `None`, for each text. For a string, an
-                item is a list of `(start, end, name)`, in characters. For words, it
-                has a list for each sentence with a name for each word. Defaults to
-                `None`: one speaker.
+            speakers: list with an item, or `None`, for each text. For a string, an item is a list
+                of `(start, end, name)`, in characters. For words, it has a list for each sentence
+                with a name for each word. Defaults to `None`: one speaker.
             genre: string from `genres`, or list with a genre or `None` for each text.
                 Defaults to `None`, the first genre.
             batch_size: int. Maximum number of texts per batch. A batch has at most
@@ -458,32 +454,28 @@ class DocumentInputs:
                 ends inside it. Defaults to `None`: the resolver finds the mentions.
 
         Returns:
-            For each text `{"clusters": clusters}`, or a single dict for one string.
-            Clusters are in the order of their first mentions. A cluster is a list of
-            mentions `{"text", "start", "end"}`, the exact slice `text[start:end]`. If
-            the text is in words, `start` and `end` count words through the text, and
-            `"text"` has these words with spaces between them. The first mention is
-            the main one: names come before other nouns, and those before pronouns.
-            Next come mentions without a clause or a list, the most frequent, the
-            longest, the earliest. The other mentions are in the order of the text. A
-            mention without a link is in no cluster, or with `singletons` in one of its
-            own.
+            For each text `{"clusters": clusters}`, or a single dict for one string. Clusters are in
+            the order of their first mentions. A cluster is a list of mentions
+            `{"text", "start", "end"}`, the exact slice `text[start:end]`. If the text is in words,
+            `start` and `end` count words through the text, and `"text"` has these words with spaces
+            between them. The first mention is the main one: names come before other nouns, and
+            those before pronouns. Next come mentions without a clause or a list, the most frequent,
+            the longest, the earliest. The other mentions are in the order of the text. A mention
+            without a link is in no cluster, or with `singletons` in one of its own.
 
-            With `scores`, a mention also has a `"score"`, a float that is higher the
-            more it looks like a mention; `"antecedent"`, the earlier mention that it is
-            linked to, a dict `{"text", "start", "end"}`; and `"link_score"`, the
-            probability of this antecedent among all others and none. Several mentions of
-            one cluster share the probability. Both are `None` if the mention has no
-            link, as the earliest of each cluster. The result also has
-            `"cluster_scores"`, the mean of the link scores of each cluster. For a
-            cluster of one it is the probability that this is a mention.
+            With `scores`, a mention also has a `"score"`, a float that is higher the more it looks
+            like a mention; `"antecedent"`, the earlier mention that it is linked to, a dict
+            `{"text", "start", "end"}`; and `"link_score"`, the probability of this antecedent among
+            all others and none. Several mentions of one cluster share the probability. Both are
+            `None` if the mention has no link, as the earliest of each cluster. The result also has
+            `"cluster_scores"`, the mean of the link scores of each cluster. For a cluster of one it
+            is the probability that this is a mention.
 
         Raises:
-            ValueError: if the model has no preprocessor, texts, speakers, genre or
-                mentions have another form, `batch_size` or `max_spans_in_memory` is not
-                an integer of at least 1, `min_link_score` is not in [0, 1], or a given
-                mention is empty, not in the text, without a word, or longer than
-                `max_span_width` tokens.
+            ValueError: if the model has no preprocessor, texts, speakers, genre or mentions have
+                another form, `batch_size` or `max_spans_in_memory` is not an integer of at least 1,
+                `min_link_score` is not in [0, 1], or a given mention is empty, not in the text,
+                without a word, or longer than `max_span_width` tokens.
 
         Example:
         ```python

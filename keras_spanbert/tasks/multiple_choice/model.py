@@ -75,11 +75,10 @@ _SCORER = CLASSIFIER._replace(
 class SpanBertMultipleChoice(ClassifierTask):
     """Chooses among the answers to a question, or the endings of a text.
 
-    The model scores each choice in a sequence of its own, with BERT's pooler over
-    `[CLS]`, dropout, and a dense layer. A softmax over the scores of a question's
-    choices gives their probabilities. Questions can have any number of choices.
-    By default it is compiled with AdamW (learning rate 2e-5), cross-entropy and
-    accuracy.
+    The model scores each choice in a sequence of its own, with BERT's pooler over `[CLS]`, dropout,
+    and a dense layer. A softmax over the scores of a question's choices gives their probabilities.
+    Questions can have any number of choices. By default it is compiled with AdamW (learning rate
+    2e-5), cross-entropy and accuracy.
 
     `fit`, `evaluate` and `predict` take `x={"prompt", "choices"}`, optionally with
     `"context"`, in the same form as `choose`, with labels `y`, the indices of the
@@ -96,9 +95,8 @@ class SpanBertMultipleChoice(ClassifierTask):
         ValueError: if `dropout` is not in [0, 1).
 
     Call shapes:
-        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, C, L]`, and
-        optionally `"choice_mask"` int32 `[N, C]`, 0 for padding, to logits float
-        `[N, C]`, -1e9 for padding.
+        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, C, L]`, and optionally
+        `"choice_mask"` int32 `[N, C]`, 0 for padding, to logits float `[N, C]`, -1e9 for padding.
 
     Example:
     ```python
@@ -212,15 +210,13 @@ class SpanBertMultipleChoice(ClassifierTask):
         """Chooses an answer to each question, or an ending of each text.
 
         Args:
-            prompts: string, or list, tuple, array or tensor of N strings; or a
-                pair of strings, the context and the text before each choice, or a
-                list of N pairs. A context of `""` means no context. Or a list of
-                examples, without the other arguments.
+            prompts: string, or list, tuple, array or tensor of N strings; or a pair of strings, the
+                context and the text before each choice, or a list of N pairs. A context of `""`
+                means no context. Or a list of examples, without the other arguments.
             choices: list of N lists of two or more strings. For a single prompt, a
                 list of strings. Or an array or tensor of strings `[N, C]`, padded
                 with `""`. Defaults to `None`: the choices of the examples.
-            contexts: list of N strings, if `prompts` are strings. Defaults to
-                `None`: no contexts.
+            contexts: list of N strings, if `prompts` are strings. Defaults to `None`: no contexts.
             batch_size: int. Number of choices per batch. Defaults to `32`.
 
         Returns:
@@ -229,9 +225,8 @@ class SpanBertMultipleChoice(ClassifierTask):
             padding. A single prompt gives one dict.
 
         Raises:
-            ValueError: if the model has no preprocessor, prompts and choices are
-                something else or differ in number, or a question has fewer than two
-                choices.
+            ValueError: if the model has no preprocessor, prompts and choices are something else or
+                differ in number, or a question has fewer than two choices.
 
         Example:
         ```python
@@ -257,8 +252,7 @@ class SpanBertMultipleChoice(ClassifierTask):
         """Scores the choices for examples.
 
         Args:
-            examples: list of labelled dicts from
-                `keras_spanbert.data.swag.read`.
+            examples: list of labelled dicts from `keras_spanbert.data.swag.read`.
             batch_size: int. Number of choices per batch. Defaults to `32`.
 
         Returns:

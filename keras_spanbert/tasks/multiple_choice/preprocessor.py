@@ -95,12 +95,10 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         ValueError: if `sequence_length` is not an integer of at least 5.
 
     Call arguments:
-        x: a dict of `"prompt"`, strings `[N]`; `"choices"`, N lists of strings or
-            an array `[N, C]`, padded with `""`; and optionally `"context"`, strings
-            `[N]`. Or a list of dicts with these keys, such as labelled examples from
-            `keras_spanbert.data.swag.read`.
-        y: integers `[N]`, the index of the right choice. Defaults to `None`: no
-            labels.
+        x: a dict of `"prompt"`, strings `[N]`; `"choices"`, N lists of strings or an array
+            `[N, C]`, padded with `""`; and optionally `"context"`, strings `[N]`. Or a list of
+            dicts with these keys, such as labelled examples from `keras_spanbert.data.swag.read`.
+        y: integers `[N]`, the index of the right choice. Defaults to `None`: no labels.
         sample_weight: numbers `[N]`. Defaults to `None`.
 
     Returns:
@@ -163,21 +161,16 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
         """Makes the model's arrays from questions with choices.
 
         Args:
-            prompts: list, tuple, array or tensor of N strings; or a list of N pairs
-                of strings, the context and the text before each choice. A context
-                of `""` means no context. Or a list of examples from
-                `keras_spanbert.data.swag.read`, without the other
-                arguments.
-            choices: list of N lists of two or more strings; or an array or tensor
-                of strings `[N, C]`, padded with `""`. Defaults to `None`: the
-                choices of the examples.
-            contexts: list of N strings, if `prompts` are strings. Defaults to
-                `None`: no contexts.
+            prompts: list, tuple, array or tensor of N strings; or a list of N pairs of strings, the
+                context and the text before each choice. A context of `""` means no context. Or a
+                list of examples from `keras_spanbert.data.swag.read`, without the other arguments.
+            choices: list of N lists of two or more strings; or an array or tensor of strings
+                `[N, C]`, padded with `""`. Defaults to `None`: the choices of the examples.
+            contexts: list of N strings, if `prompts` are strings. Defaults to `None`: no contexts.
 
         Returns:
-            Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`
-            `[N, C, L]`, where C is the largest number of choices of a question;
-            `choice_mask` `[N, C]`, 0 for padding.
+            Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask` `[N, C, L]`, where C is
+            the largest number of choices of a question; `choice_mask` `[N, C]`, 0 for padding.
 
         Raises:
             ValueError: if the lists differ in length or hold something else, or a

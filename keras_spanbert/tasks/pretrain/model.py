@@ -90,12 +90,11 @@ class CountSteps(keras.callbacks.Callback):
 class SpanBertPretrainer(SpanBertTask):
     """Pretrains SpanBERT, or a BERT from its ablations, and fills blanks.
 
-    The loss, in nats, is the mean MLM cross-entropy over masked tokens, plus
-    `sbo_weight` times that of SBO over tokens with an SBO target and, with
-    `next_sentence`, `nsp_weight` times that of the pairs. By default the model is
-    compiled with AdamW (learning rate 1e-4), this loss, and accuracy and
-    cross-entropy of each head, in which padding does not count. To train from
-    scratch, compile it with a warm-up: `AdamW(LinearWarmupDecay(...))`.
+    The loss, in nats, is the mean MLM cross-entropy over masked tokens, plus `sbo_weight` times
+    that of SBO over tokens with an SBO target and, with `next_sentence`, `nsp_weight` times that of
+    the pairs. By default the model is compiled with AdamW (learning rate 1e-4), this loss, and
+    accuracy and cross-entropy of each head, in which padding does not count. To train from scratch,
+    compile it with a warm-up: `AdamW(LinearWarmupDecay(...))`.
 
     `fit`, `evaluate` and `predict` take a list, tuple, array or tensor of strings,
     results of the preprocessor, or batches of either: see `fit`. `fit` draws new
@@ -105,8 +104,7 @@ class SpanBertPretrainer(SpanBertTask):
     Args:
         backbone: `SpanBertBackbone`.
         preprocessor: `SpanBertPretrainerPreprocessor`. Defaults to `None`.
-        max_span_tokens: int. Number of offsets in a span that SBO predicts.
-            Defaults to `15`.
+        max_span_tokens: int. Number of offsets in a span that SBO predicts. Defaults to `15`.
         position_dim: int. Size of SBO's offset embedding. Defaults to `200`.
         sbo_weight: float. Weight of the SBO loss. Defaults to `1.0`.
         span_boundary: bool. Whether to add an SBO head and its inputs, as in the
@@ -452,9 +450,8 @@ class SpanBertPretrainer(SpanBertTask):
             "sbo"}`. `"sbo"` is `None` without an SBO head.
 
         Raises:
-            ValueError: if the model has no preprocessor, a text has no
-                `[MASK]` or is too long, `top_k` is below 1, `score` is unknown, or
-                it is "sbo" without an SBO head.
+            ValueError: if the model has no preprocessor, a text has no `[MASK]` or is too long,
+                `top_k` is below 1, `score` is unknown, or it is "sbo" without an SBO head.
 
         Example:
         ```python
@@ -472,9 +469,8 @@ class SpanBertPretrainer(SpanBertTask):
 
         Args:
             texts: string or list of strings, each with at least one `[MASK]`.
-            fillings: list with a string for each blank of the text. For a list of
-                texts, a list of these lists. A filling has as many tokens as its
-                blank has masks.
+            fillings: list with a string for each blank of the text. For a list of texts, a list of
+                these lists. A filling has as many tokens as its blank has masks.
             batch_size: int. Defaults to `32`.
 
         Returns:

@@ -34,9 +34,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         sequence_length: int. Length L of the packed sequences, including `[CLS]`
             and `[SEP]`. Defaults to `512`.
         span_boundary: bool. Whether to return inputs for SBO. Defaults to `True`.
-        next_sentence: bool. Whether to make pairs of segments from the texts of a
-            batch with `NextSentencePairs`, which needs at least 2. Defaults to
-            `False`.
+        next_sentence: bool. Whether to make pairs of segments from the texts of a batch with
+            `NextSentencePairs`, which needs at least 2. Defaults to `False`.
         **kwargs: arguments of `SpanMasking`, except those that describe the
             vocabulary, and of `keras.layers.Layer`.
 
@@ -46,12 +45,11 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         seed: int or two ints. Determines pairs and masks. See `SpanMasking`.
 
     Returns:
-        `(x, y, sample_weight)`. `x` has `token_ids`, `segment_ids` (all 0 without
-        pairs), `padding_mask` `[B, L]` and `mask_positions`, `span_left`,
-        `span_right`, `span_offsets` `[B, M]`. `y` has `mlm` and `sbo`, the original
-        ids `[B, M]`, and for pairs `nsp` `[B]`, 1 if the second segment comes from
-        elsewhere. `sample_weight` has the same names, float32 `[B, M]` and `[B]`.
-        Without `span_boundary`, names with `span` or `sbo` are missing.
+        `(x, y, sample_weight)`. `x` has `token_ids`, `segment_ids` (all 0 without pairs),
+        `padding_mask` `[B, L]` and `mask_positions`, `span_left`, `span_right`, `span_offsets`
+        `[B, M]`. `y` has `mlm` and `sbo`, the original ids `[B, M]`, and for pairs `nsp` `[B]`, 1
+        if the second segment comes from elsewhere. `sample_weight` has the same names, float32
+        `[B, M]` and `[B]`. Without `span_boundary`, names with `span` or `sbo` are missing.
 
     Examples:
     ```python

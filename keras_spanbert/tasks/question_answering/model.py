@@ -35,15 +35,13 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     Both are at `[CLS]` if there is no answer. By default the model is compiled with
     AdamW (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
 
-    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists, tuples,
-    arrays or tensors of strings, and answers `y` as the preprocessor's `windows`, or
-    its results, or batches of either: see `fit`. A batch of questions becomes the
-    batch of their windows.
+    `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists, tuples, arrays or
+    tensors of strings, and answers `y` as the preprocessor's `windows`, or its results, or batches
+    of either: see `fit`. A batch of questions becomes the batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
-        preprocessor: `SpanBertQuestionAnswererPreprocessor`. Defaults to
-            `None`.
+        preprocessor: `SpanBertQuestionAnswererPreprocessor`. Defaults to `None`.
         null_threshold: float. `answer` returns no answer if the logits of no answer
             exceed those of the best answer by more than this. Defaults to `None`,
             always an answer. `evaluate_squad` finds the best value.
@@ -127,8 +125,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             contexts: as many strings, in the same form.
             top_k: int. Number of answers per question. Defaults to `1`.
             max_answer_length: int, in tokens. Defaults to `30`.
-            null_threshold: float. See the class. Defaults to `None`, the
-                model's own.
+            null_threshold: float. See the class. Defaults to `None`, the model's own.
             batch_size: int. Number of windows per batch. Defaults to `32`.
 
         Returns:
@@ -174,8 +171,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         Args:
             examples: the result of `keras_spanbert.data.squad.read` or `mrqa.read`.
             max_answer_length, batch_size: see `answer`.
-            by_character: bool. See `keras_spanbert.metrics.squad`. Defaults to
-                `False`.
+            by_character: bool. See `keras_spanbert.metrics.squad`. Defaults to `False`.
 
         Returns:
             Dict of the official scores: see `keras_spanbert.metrics.squad`.

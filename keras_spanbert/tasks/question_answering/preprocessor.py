@@ -122,15 +122,13 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
     Call arguments:
         x: a dict of `"question"` and `"context"`, strings `[N]` each, or a list of
             dicts with these keys and, optionally, `"answers"`, the `y`.
-        y: answers: see `windows`. In `tf.data`, a dict of columns. Defaults to `None`,
-            no labels.
+        y: answers: see `windows`. In `tf.data`, a dict of columns. Defaults to `None`, no labels.
         sample_weight: numbers `[N]`. Defaults to `None`.
 
     Returns:
-        `x`, `(x, y)` or `(x, y, sample_weight)` for W windows, at least one per
-        question. `x` is a dict of `token_ids`, `segment_ids` and `padding_mask`,
-        int32 `[W, L]`. `y` is a dict of `start` and `end`, int32 `[W]`, and
-        `sample_weight` has the same names, float32 `[W]`.
+        `x`, `(x, y)` or `(x, y, sample_weight)` for W windows, at least one per question. `x` is a
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 `[W, L]`. `y` is a dict of
+        `start` and `end`, int32 `[W]`, and `sample_weight` has the same names, float32 `[W]`.
 
     Examples:
     ```python
@@ -148,10 +146,9 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
     ```
 
     Reference:
-        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.1 and
-        appendix B. Windows and labels are the same as in the released script,
-        except that the script looks for the answer's text in the words around it and
-        uses these words if it does not find it.
+        [Joshi et al. 2020](https://arxiv.org/abs/1907.10529), section 4.1 and appendix B. Windows
+        and labels are the same as in the released script, except that the script looks for the
+        answer's text in the words around it and uses these words if it does not find it.
     """
 
     config_names = ("sequence_length", "doc_stride", "max_question_length")
@@ -224,22 +221,19 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
 
         Args:
             questions: list, tuple, array or tensor of strings.
-            contexts: as many strings, in the same form. Equal ones are tokenized
-                once.
-            answers: list with `{"text", "answer_start"}` for each question, with
-                the start in characters, or `None` for no answer. Or a dict of these
-                columns, with -1 for no answer. In lists of texts and starts, as in
-                SQuAD on Hugging Face, the first counts, and empty ones mean no
-                answer. Defaults to `None`: no labels.
+            contexts: as many strings, in the same form. Equal ones are tokenized once.
+            answers: list with `{"text", "answer_start"}` for each question, with the start in
+                characters, or `None` for no answer. Or a dict of these columns, with -1 for no
+                answer. In lists of texts and starts, as in SQuAD on Hugging Face, the first counts,
+                and empty ones mean no answer. Defaults to `None`: no labels.
 
         Returns:
-            Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`
-            `[W, L]`; `example_index` `[W]`, the window's question; `offsets`
-            `[W, L, 2]`, each token's characters in the context, -1 outside it;
-            `is_max_context` bool `[W, L]`, whether this window is the one that
-            shows the token with the most context. With `answers` also `start`
-            and `end` `[W]`, the first and last token that overlap the answer's
-            characters, 0 if the window does not contain all of them.
+            Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask` `[W, L]`;
+            `example_index` `[W]`, the window's question; `offsets` `[W, L, 2]`, each token's
+            characters in the context, -1 outside it; `is_max_context` bool `[W, L]`, whether this
+            window is the one that shows the token with the most context. With `answers` also
+            `start` and `end` `[W]`, the first and last token that overlap the answer's characters,
+            0 if the window does not contain all of them.
 
         Raises:
             ValueError: if the lists differ in length or contain other values,

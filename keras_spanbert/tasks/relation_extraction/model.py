@@ -53,13 +53,12 @@ class SpanBertRelationExtractor(ClassifierTask):
     The head is BERT's pooler over `[CLS]`, dropout, and a dense layer. By default the
     model is compiled with AdamW (learning rate 2e-5), cross-entropy and accuracy.
 
-    `fit`, `evaluate` and `predict` take labelled examples from
-    `keras_spanbert.data.tacred.read` or `semeval2010.read`; or `x`, a dict of columns in
-    the format of the arguments of `extract`, `"text"`, `"subject"`, `"object"` and, in
-    modes with types, `"subject_type"` and `"object_type"`, with `y`, relations or their
-    numbers; or arrays from `preprocess`; or batches of any of these: see `fit`. In modes
-    with types, `fit` on all rows first calls the preprocessor's `adapt`. Call it
-    yourself before you train on batches.
+    `fit`, `evaluate` and `predict` take labelled examples from `keras_spanbert.data.tacred.read` or
+    `semeval2010.read`; or `x`, a dict of columns in the format of the arguments of `extract`,
+    `"text"`, `"subject"`, `"object"` and, in modes with types, `"subject_type"` and
+    `"object_type"`, with `y`, relations or their numbers; or arrays from `preprocess`; or batches
+    of any of these: see `fit`. In modes with types, `fit` on all rows first calls the
+    preprocessor's `adapt`. Call it yourself before you train on batches.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -69,12 +68,10 @@ class SpanBertRelationExtractor(ClassifierTask):
         dropout: float. Rate before the last layer. Defaults to `0.1`.
 
     Raises:
-        ValueError: if `relations` are not unique strings, or `dropout` is not in
-            [0, 1).
+        ValueError: if `relations` are not unique strings, or `dropout` is not in [0, 1).
 
     Call shapes:
-        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, L]` to logits
-        `[N, C]`.
+        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[N, L]` to logits `[N, C]`.
 
     Example:
     ```python
@@ -204,9 +201,8 @@ class SpanBertRelationExtractor(ClassifierTask):
                 texts as lists of words, or examples without the other arguments.
             subjects: `(start, end)`, or N pairs. The subject is `text[start:end]`, in
                 characters, or in words if the text is in words.
-            objects: `(start, end)`, or N pairs, for the object. The spans may
-                overlap or be equal. Mode `"ner_text"` lists a shared word only for the
-                subject.
+            objects: `(start, end)`, or N pairs, for the object. The spans may overlap or be equal.
+                Mode `"ner_text"` lists a shared word only for the subject.
             subject_types: string, or N strings, such as `"PERSON"`, from the
                 training data. Defaults to `None`, for mode `"text"`.
             object_types: string, or N strings, for the object. Defaults to `None`.
@@ -217,9 +213,8 @@ class SpanBertRelationExtractor(ClassifierTask):
             probability. A single text gives one dict.
 
         Raises:
-            ValueError: if the model has no preprocessor, an argument has another
-                form or length, a span is not in its text, or a type is missing or
-                unknown.
+            ValueError: if the model has no preprocessor, an argument has another form or length, a
+                span is not in its text, or a type is missing or unknown.
 
         Example:
         ```python
@@ -247,16 +242,14 @@ class SpanBertRelationExtractor(ClassifierTask):
         """Scores the relations of examples.
 
         Args:
-            examples: list of dicts from `keras_spanbert.data.tacred.read`, with
-                relations.
+            examples: list of dicts from `keras_spanbert.data.tacred.read`, with relations.
             batch_size: int. Number of rows per batch. Defaults to `32`.
 
         Returns:
-            Dict in percent: `precision`, `recall` and `f1`, TACRED's micro scores,
-            which leave out the model's first relation. For the relations of
-            SemEval-2010 Task 8 also the results of
-            `keras_spanbert.metrics.semeval2010_task8`, with the official score
-            `macro_f1`. `total` is the number of examples.
+            Dict in percent: `precision`, `recall` and `f1`, TACRED's micro scores, which leave out
+            the model's first relation. For the relations of SemEval-2010 Task 8 also the results of
+            `keras_spanbert.metrics.semeval2010_task8`, with the official score `macro_f1`. `total`
+            is the number of examples.
 
         Raises:
             ValueError: if an example has no relation, or one that the model

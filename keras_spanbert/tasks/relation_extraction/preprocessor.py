@@ -39,8 +39,7 @@ MARKERS = ("SUBJ_START", "SUBJ_END", "OBJ_START", "OBJ_END")
 class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     """Makes rows from sentences with a subject and an object, as the released SpanBERT does.
 
-    A row is `[CLS] sentence [SEP]` with segment 0. Symbols replace the spans or
-    surround them:
+    A row is `[CLS] sentence [SEP]` with segment 0. Symbols replace the spans or surround them:
 
     | mode | sentence | after it |
     | --- | --- | --- |
@@ -58,12 +57,11 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     Words such as `-LRB-` become the brackets that they represent. A word of an
     example, but not of a text, that equals a special token becomes that token.
 
-    A row that is too long is cut after `sequence_length` tokens and then has no last
-    `[SEP]`. If this would remove a part of a span, or of what follows the sentence,
-    `truncation="window"` keeps both spans, everything between them if there is
-    room, and the tokens nearest to either span. It leaves out the middle between
-    spans that are far apart, and the middle of long spans. `"released"` and the method
-    `inputs` cut such rows like any other.
+    A row that is too long is cut after `sequence_length` tokens and then has no last `[SEP]`. If
+    this would remove a part of a span, or of what follows the sentence, `truncation="window"` keeps
+    both spans, everything between them if there is room, and the tokens nearest to either span. It
+    leaves out the middle between spans that are far apart, and the middle of long spans.
+    `"released"` and the method `inputs` cut such rows like any other.
 
     Args:
         tokenizer: `SpanBertTokenizer`.
@@ -74,28 +72,25 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
         truncation: `"window"` or `"released"`, for `call` and therefore the model's
             `fit`, `extract` and export. Defaults to `"window"`.
         label_names: list of C strings, the relations, for labels by name. A
-            `SpanBertRelationExtractor` sets it. Defaults to `None`: labels are
-            numbers.
+            `SpanBertRelationExtractor` sets it. Defaults to `None`: labels are numbers.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
         ValueError: if an argument has another value.
 
     Call arguments:
-        x: a list of examples from `keras_spanbert.data.tacred.read`, or a dict of
-            their columns: `"token"`, N lists of words; `"subj_start"`, `"subj_end"`,
-            `"obj_start"` and `"obj_end"`, integers `[N]`; and, unless the mode is
-            `"text"`, `"subj_type"` and `"obj_type"`, strings `[N]`. Or a dict of
-            `"text"`, strings `[N]`; `"subject"` and `"object"`, integers `[N, 2]`, the
-            first character of each span and the one after its last; and
-            `"subject_type"` and `"object_type"`.
+        x: a list of examples from `keras_spanbert.data.tacred.read`, or a dict of their columns:
+            `"token"`, N lists of words; `"subj_start"`, `"subj_end"`, `"obj_start"` and
+            `"obj_end"`, integers `[N]`; and, unless the mode is `"text"`, `"subj_type"` and
+            `"obj_type"`, strings `[N]`. Or a dict of `"text"`, strings `[N]`; `"subject"` and
+            `"object"`, integers `[N, 2]`, the first character of each span and the one after its
+            last; and `"subject_type"` and `"object_type"`.
         y: labels `[N]`, names or numbers. Defaults to `None`, no labels.
         sample_weight: numbers `[N]`. Defaults to `None`.
 
     Returns:
-        `x`, `(x, y)` or `(x, y, sample_weight)`. `x` is a dict of `token_ids`,
-        `segment_ids` and `padding_mask`, int32 `[N, L]`; `y` is int32 and
-        `sample_weight` float32.
+        `x`, `(x, y)` or `(x, y, sample_weight)`. `x` is a dict of `token_ids`, `segment_ids` and
+        `padding_mask`, int32 `[N, L]`; `y` is int32 and `sample_weight` float32.
 
     Examples:
     ```python
@@ -228,8 +223,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
                 of columns, see `SpanBertRelationExtractor`.
 
         Returns:
-            Dict of int32 arrays `[N, L]`: `token_ids`, `segment_ids`,
-            `padding_mask`.
+            Dict of int32 arrays `[N, L]`: `token_ids`, `segment_ids`, `padding_mask`.
 
         Raises:
             ValueError: if a span is not in its sentence, or the mode needs types

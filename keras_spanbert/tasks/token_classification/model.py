@@ -29,17 +29,15 @@ class SpanBertTokenClassifier(ClassifierTask):
     compiled with AdamW (learning rate 2e-5), the mean cross-entropy over words, and
     their accuracy. A word's other tokens, special tokens and padding do not count.
 
-    Labels mark entities if each is `"O"`, or `B-` or `I-` and a type (also `E-` or
-    `L-`, and `S-` or `U-`). Predicted labels then always form whole entities: an `I-`
-    only follows a `B-` or `I-` of its type. Other labels, such as parts of speech, are
-    predicted for each word.
+    Labels mark entities if each is `"O"`, or `B-` or `I-` and a type (also `E-` or `L-`, and `S-`
+    or `U-`). Predicted labels then always form whole entities: an `I-` only follows a `B-` or `I-`
+    of its type. Other labels, such as parts of speech, are predicted for each word.
 
-    `fit`, `evaluate` and `predict` take `x`, lists of words, with `y`, lists of labels
-    (names or numbers); or strings, with `y`, lists of entities as `tag` returns them,
-    `{"start", "end", "label"}` in characters; or a list of examples with `words` and
-    `tags`, from `keras_spanbert.data.conll.read`, or with `text` and `entities`; or the
-    arrays of `preprocess`; or batches of any of these: see `fit`. A batch of texts
-    becomes the batch of their windows.
+    `fit`, `evaluate` and `predict` take `x`, lists of words, with `y`, lists of labels (names or
+    numbers); or strings, with `y`, lists of entities as `tag` returns them,
+    `{"start", "end", "label"}` in characters; or a list of examples with `words` and `tags`, from
+    `keras_spanbert.data.conll.read`, or with `text` and `entities`; or the arrays of `preprocess`;
+    or batches of any of these: see `fit`. A batch of texts becomes the batch of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.
@@ -48,8 +46,7 @@ class SpanBertTokenClassifier(ClassifierTask):
         dropout: float. Rate before the last layer. Defaults to `0.1`.
 
     Call shapes:
-        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[B, L]` to logits
-        `[B, L, C]`.
+        `{"token_ids", "segment_ids", "padding_mask"}` int32 `[B, L]` to logits `[B, L, C]`.
 
     Example:
     ```python
@@ -114,17 +111,15 @@ class SpanBertTokenClassifier(ClassifierTask):
         punctuation character. Texts can also be lists of words.
 
         Args:
-            texts: string, or list, tuple, array or tensor of strings, or list of
-                lists of words.
+            texts: string, or list, tuple, array or tensor of strings, or list of lists of words.
             batch_size: int. Number of windows per batch. Defaults to `32`.
 
         Returns:
             For each text a list of `{"text", "label", "start", "end", "score"}` in
-            order: the exact slice `text[start:end]`, the type of entity, and the
-            mean probability of its words' labels. A single string gives one list.
-            If the labels do not mark entities, the list has each word whose label
-            is not `"O"`. For lists of words, `start` and `end` count words, and
-            `text` is `words[start:end]` with blanks between them.
+            order: the exact slice `text[start:end]`, the type of entity, and the mean probability
+            of its words' labels. A single string gives one list. If the labels do not mark
+            entities, the list has each word whose label is not `"O"`. For lists of words, `start`
+            and `end` count words, and `text` is `words[start:end]` with blanks between them.
 
         Raises:
             ValueError: if the model has no preprocessor, `texts` contain something
@@ -196,19 +191,16 @@ class SpanBertTokenClassifier(ClassifierTask):
         """Scores the predicted entities of a data set.
 
         Args:
-            examples: list of dicts with `words` and `tags`, from
-                `keras_spanbert.data.conll.read`, or with `text` and `entities`, as
-                `fit` takes them.
-            strict: bool. See `keras_spanbert.metrics.entities`. It makes no
-                difference for tags in IOB2, as the model predicts whole entities.
-                Defaults to `False`.
+            examples: list of dicts with `words` and `tags`, from `keras_spanbert.data.conll.read`,
+                or with `text` and `entities`, as `fit` takes them.
+            strict: bool. See `keras_spanbert.metrics.entities`. It makes no difference for tags in
+                IOB2, as the model predicts whole entities. Defaults to `False`.
             batch_size: int. Number of windows per batch. Defaults to `32`.
 
         Returns:
             Dict of `precision`, `recall`, `f1` and `by_type`, see
-            `keras_spanbert.metrics.entities`, and `accuracy` of words, all in
-            percent. Labels that do not mark entities have only `accuracy`. `total`
-            is the number of examples.
+            `keras_spanbert.metrics.entities`, and `accuracy` of words, all in percent. Labels that
+            do not mark entities have only `accuracy`. `total` is the number of examples.
 
         Raises:
             ValueError: if `examples` are something else, or have labels that the

@@ -161,9 +161,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
         sequence_length: int. Length L of a window, at least 3. Defaults to `512`.
         doc_stride: int. Number of tokens from the start of a part to that of the next.
             Defaults to `None`: 128, but at most half of a window's capacity.
-        label_names: list of C strings, for labels by name and entities. A
-            `SpanBertTokenClassifier` sets it. Defaults to `None`: labels are
-            numbers.
+        label_names: list of C strings, for labels by name and entities. A `SpanBertTokenClassifier`
+            sets it. Defaults to `None`: labels are numbers.
         **kwargs: see `keras.layers.Layer`.
 
     Raises:
@@ -266,9 +265,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
             words: list of N lists of strings.
 
         Returns:
-            Dict of int32 arrays `[N, L]`: `token_ids`, `segment_ids` (all 0),
-            `padding_mask`, and `word_index`, the number of each token's word, -1
-            for special tokens and padding.
+            Dict of int32 arrays `[N, L]`: `token_ids`, `segment_ids` (all 0), `padding_mask`, and
+            `word_index`, the number of each token's word, -1 for special tokens and padding.
 
         Raises:
             ValueError: if `words` are something else.
