@@ -85,8 +85,8 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
     - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only without dropout.
       Dropout on GPUs uses PyTorch's own random generator, as Keras's `Dropout` does there.
     - Otherwise, and after `keras.config.disable_flash_attention()`: plain products and a softmax in
-      float32 or wider. For the backward pass, TensorFlow and JAX keep the weights in the values'
-      dtype and the mask of dropout only.
+      float32 or wider. For the backward pass, only the weights, in the values' dtype, and the mask
+      of dropout are kept.
     """
     if dropout is not None and not (training and dropout.rate):
         dropout = None
@@ -139,29 +139,37 @@ def _attend(query, key, value, padding_mask, seed=None, dropout=None):
 
 
 def _softmax(scores, bias):
-    """Returns the softmax over the last axis of scores plus a bias, in the scores' dtype."""
-    # In float32 and wider dtypes, autodiff already keeps only the result of the softmax. With
-    # PyTorch, Keras's custom gradient would keep the scores too.
-    is_wide = keras.backend.standardize_dtype(scores.dtype) not in ("bfloat16", "float16")
-    if is_wide or keras.backend.backend() == "torch":
-        return _softmax_forward(scores, bias)
+    """Returns `softmax_forward`, with `softmax_backward` as its gradient."""
+    # In float32 and wider dtypes, autodiff already keeps only the result of the softmax.
+    if keras.backend.standardize_dtype(scores.dtype) not in ("bfloat16", "float16"):
+        return softmax_forward(scores, bias)
+    if keras.backend.backend() == "torch":
+        # Keras's custom gradient would keep the scores too, and cause graph breaks.
+        from keras_spanbert.layers.torch_layers import HalfSoftmax
+
+        return HalfSoftmax.apply(scores, bias, softmax_forward, softmax_backward)
 
     @ops.custom_gradient
     def softmax(scores, *bias):
-        weights = _softmax_forward(scores, *bias)
+        weights = softmax_forward(scores, *bias)
 
         def gradient(upstream):
-            wide, upstream = (ops.cast(x, "float32") for x in (weights, upstream))
-            mean = ops.sum(wide * upstream, axis=-1, keepdims=True)
-            of_scores = ops.cast(wide * (upstream - mean), weights.dtype)
-            return of_scores, *(ops.zeros_like(b) for b in bias)
+            return softmax_backward(weights, upstream), *(ops.zeros_like(b) for b in bias)
 
         return weights, gradient
 
     return softmax(scores) if bias is None else softmax(scores, bias)
 
 
-def _softmax_forward(scores, bias=None):
+def softmax_backward(weights, upstream):
+    """Returns the gradient of the scores from the 16-bit weights and the gradient of these."""
+    wide, upstream = (ops.cast(x, "float32") for x in (weights, upstream))
+    mean = ops.sum(wide * upstream, axis=-1, keepdims=True)
+    return ops.cast(wide * (upstream - mean), weights.dtype)
+
+
+def softmax_forward(scores, bias=None):
+    """Returns the softmax over the last axis of scores plus a bias, in the scores' dtype."""
     if scores.shape[-1] == 1:
         return scores * 0.0 + 1.0  # Keras would warn about a softmax over one value.
     # A 16-bit sum of hundreds of weights is off by several percent.

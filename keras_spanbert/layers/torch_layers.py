@@ -149,3 +149,19 @@ def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
         query, key, value, attn_mask=mask, dropout_p=dropout_rate
     )
     return outputs.transpose(1, 2)
+
+
+class HalfSoftmax(torch.autograd.Function):
+    """`attention.softmax_forward` for 16-bit floats, with `softmax_backward` as its gradient."""
+
+    @staticmethod
+    def forward(ctx, scores, bias, softmax, gradient):
+        weights = softmax(scores, bias)
+        ctx.save_for_backward(weights)
+        ctx.gradient = gradient
+        return weights
+
+    @staticmethod
+    def backward(ctx, upstream):
+        (weights,) = ctx.saved_tensors
+        return ctx.gradient(weights, upstream), None, None, None

@@ -67,7 +67,8 @@ def check() -> None:
     if FLAGS["sequence_length"].present and config and stores.kind(config) == "file":
         # Of a preset or of `transformers`. Others are checked when the model is built.
         arguments = files.read_json(config)
-        arguments = arguments.get("config", arguments)
+        inner = arguments.get("config")
+        arguments = inner if isinstance(inner, dict) else arguments
         longest = arguments.get("max_sequence_length", arguments.get("max_position_embeddings"))
         if isinstance(longest, int):
             check_length(longest)

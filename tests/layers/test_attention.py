@@ -208,7 +208,6 @@ def test_dropped_weights_do_not_affect_outputs_and_gradients(dtype, compiled):
         check(found, reference(*inputs, mask), TOLERANCE[dtype])
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch keeps them")
 def test_sixteen_bit_backward_pass_keeps_no_float32_weights():
     *inputs, _ = arrays("bfloat16")
     inputs = [ops.convert_to_tensor(x, "bfloat16") for x in inputs]
@@ -219,6 +218,18 @@ def test_sixteen_bit_backward_pass_keeps_no_float32_weights():
         import jax
 
         kept = [(x.shape, str(x.dtype)) for x in jax.tree.leaves(jax.vjp(function, *inputs)[1])]
+    elif BACKEND == "torch":
+        import torch
+
+        kept = []
+
+        def pack(x):
+            kept.append((tuple(x.shape), keras.backend.standardize_dtype(x.dtype)))
+            return x
+
+        inputs = [x.requires_grad_() for x in inputs]
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            function(*inputs)
     else:
         import tensorflow as tf
 
