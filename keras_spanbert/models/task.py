@@ -204,9 +204,9 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         return {"serving_default": self.serving_function(**kwargs)}
 
     def set_up_preprocessor(self) -> None:
-        """Gives the preprocessor, if there is one, attributes of the model, such as its labels.
+        """Sets or checks what the preprocessor, if there is one, shares with the model.
 
-        A constructor sets what this method reads before the preprocessor.
+        Does nothing by default. A constructor sets what this method reads before the preprocessor.
         """
 
     def check_preprocessor(self) -> None:
