@@ -255,6 +255,7 @@ def test_functions_load_their_format(models, loaded, hf_folder, tmp_path):
     fairseq = write_fairseq(models("pretraining"), tmp_path / "fairseq")
     found = ks.checkpoints.from_fairseq(fairseq, num_heads=5)
     assert_same(found, loaded("pretraining"), ignore="sbo_head")
+    assert ks.checkpoints.from_fairseq(fairseq, num_heads=1).backbone.num_heads == 1
     assert_same(ks.checkpoints.from_huggingface(hf_folder), loaded("pretraining").backbone)
     pairs = ks.checkpoints.from_google(google, **HEAD_ONLY)
     assert pairs.untrained_heads() == [] and pairs.preprocessor.next_sentence
