@@ -1,9 +1,10 @@
 """Converts checkpoints: `python -m keras_spanbert.checkpoints SOURCE DESTINATION`.
 
-SOURCE is a folder of Hugging Face's, of Google's BERT or of the released coreference code, a
-fairseq .pt file, a tar archive of one of these, or an hf://owner/name handle. DESTINATION becomes a
-keras-hub preset. If SOURCE is a keras-hub preset, DESTINATION becomes a Hugging Face folder. Prints
-which weights were loaded, left unused or newly initialized.
+SOURCE is a folder of Hugging Face's, of Google's BERT or of the released
+coreference code, a fairseq .pt file, a tar archive of one of these, or an
+hf://owner/name handle. DESTINATION becomes a keras-hub preset. If SOURCE is a
+keras-hub preset, DESTINATION becomes a Hugging Face folder. Prints which weights
+were loaded, left unused or newly initialized.
 """
 
 import argparse

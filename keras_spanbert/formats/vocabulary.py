@@ -115,6 +115,9 @@ def decide_lowercase(folder: str, tokens) -> tuple[bool, list[str]]:
         normalizer = files.read_json(os.path.join(folder, name)).get("normalizer")
         settings = normalizer if isinstance(normalizer, dict) else {}
         lowercase = settings.get("lowercase")
+    if lowercase not in (None, True, False):
+        rule = "lower-casing must be true or false"
+        raise ValueError(f"{os.path.join(folder, name)}: {rule}. Received: {lowercase!r}")
     if lowercase is None:
         if upper is None:
             return True, ["Uncased: no token of the vocabulary has an upper-case letter"]
@@ -162,8 +165,10 @@ def find_vocabulary(
 
     Without a vocabulary, there are no arguments.
     """
-    paths = [os.path.join(folder, name) for name in ["vocab.txt", "tokenizer.json"]]
-    paths = [vocabulary] if vocabulary else list(filter(os.path.isfile, paths))
+    place = vocabulary or folder
+    paths = [os.path.join(place, name) for name in ["vocab.txt", "tokenizer.json"]]
+    is_file = vocabulary and not os.path.isdir(vocabulary)
+    paths = [vocabulary] if is_file else list(filter(os.path.isfile, paths))
     if not paths:
         return {}, ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]
     tokens = read_vocabulary(paths[0])
@@ -172,7 +177,7 @@ def find_vocabulary(
     repeated = [number for number, token in enumerate(tokens) if last[token] != number]
     for number in repeated:
         tokens[number] = f"[repeated {number}]"
-    added, added_notes = read_added_tokens(vocabulary or folder, tokens, num_embeddings)
+    added, added_notes = read_added_tokens(place, tokens, num_embeddings)
     if repeated:
         added_notes.append(
             f"Warning: the vocabulary repeats tokens. Their last IDs are used, and the first ones, "

@@ -65,7 +65,7 @@ def check() -> None:
         refuse(mistake, "preset", more=", which does not exist")
     config = stores.join(FLAGS.preset, "config.json") if found == "directory" else ""
     if FLAGS["sequence_length"].present and config and stores.kind(config) == "file":
-        # Of a preset or of `transformers`. Others are checked when the model is built.
+        # Other settings than those of keras-hub and `transformers` are checked with the model.
         arguments = files.read_json(config)
         inner = arguments.get("config")
         arguments = inner if isinstance(inner, dict) else arguments
@@ -158,7 +158,7 @@ def check_steps() -> None:
 
 # === Paths that the run writes to ===
 def _check_outputs():
-    """Refuses paths that the run cannot write to, and those of other files."""
+    """Refuses paths that the run cannot write to, or where it would overwrite other files."""
     output = output_folder() if writes_reports() else None
     for flag, folder in [("output", output), ("export", FLAGS.export)]:
         if folder:

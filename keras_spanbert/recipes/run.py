@@ -65,7 +65,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     if "--version" in argv[1:]:
         print(f"keras_spanbert {__version__}")
         sys.exit(0)
-    if asked := next((_HELPS[argument] for argument in argv[1:] if argument in _HELPS), None):
+    if asked := _requested_help(argv[1:]):
         with terminal.exit_on_user_error():
             text = _help_text(asked, argv[1:])
         terminal.log(text)
@@ -92,6 +92,18 @@ def _help_text(kind, arguments):
     fine_tunes = find_recipe(task).run is None
     unused = shared_flags.NEW_MODEL_FLAGS if fine_tunes else ["predict_data", "predictions"]
     return head + recipe_flags.help_text(kind, groups(task), unused)
+
+
+def _requested_help(arguments):
+    """Returns the kind of help that an argument asks for, if any, ignoring values of flags."""
+    is_value = False
+    for argument in arguments:
+        if argument in _HELPS and not is_value:
+            return _HELPS[argument]
+        name = argument.lstrip("-")
+        is_flag = argument.startswith("-") and name in FLAGS and not is_value
+        is_value = is_flag and not FLAGS[name].boolean
+    return None
 
 
 def _find_flagfile(argument):

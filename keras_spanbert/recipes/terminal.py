@@ -64,7 +64,8 @@ def _redirect_own(record):
 def stop_on_signals(when: str, clean_up: bool = False) -> None:
     """Makes Ctrl-C and SIGTERM end the program with the line "interrupted `when`" on stderr.
 
-    At once, because imports swallow exceptions, or after removing partial files with `clean_up`.
+    With `clean_up`, partial files are removed first. Otherwise it ends at once, because imports
+    swallow exceptions.
     """
     stderr = os.dup(2)  # stderr itself is held back while TensorFlow loads.
 

@@ -26,6 +26,7 @@ class CheckpointFolder:
 
     A checkpoint is written under another name and renamed once it is complete. In a store, which
     has no renaming and no locks, it is complete once `SHA256SUMS` exists, which is written last.
+    Two runs must not use one folder there.
     """
 
     def __init__(self, folder: str, keep: int):
@@ -35,7 +36,10 @@ class CheckpointFolder:
         self._seen = ()
 
     def lock(self) -> Callable[[], None]:
-        """Creates and locks the folder, removes partial checkpoints, and returns the unlocking."""
+        """Locks the folder and removes partial checkpoints. Returns a function that unlocks it.
+
+        Raises `ValueError` if another run has locked it.
+        """
         if self._is_store:
             for step in set(_steps(stores.entries(self.folder))).difference(self.steps()):
                 _remove(self._path(step))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import keras
 
@@ -11,10 +12,11 @@ from keras_spanbert.distribution import Distribution
 class Interruption(keras.callbacks.Callback):
     """Stops training on Ctrl-C or SIGTERM between two steps, on all processes after the same step.
 
-    A signal after the last step of an epoch waits for its evaluation and the other callbacks, which
-    come first. A second signal ends the process at once. The callback raises `KeyboardInterrupt`
-    inside `fit` and catches it as a context manager. It then ignores both signals, until the caller
-    has saved the model and sets their handlers.
+    A signal takes effect at the end of the step or, after the last step of an epoch, at the end of
+    its evaluation and of the other callbacks. A second signal ends the process at once. The
+    callback raises `KeyboardInterrupt` inside `fit` and catches it as a context manager, in the
+    main thread. Afterwards both signals are ignored until the caller has saved the model and sets
+    their handlers. This callback must be the last one.
     """
 
     # Within a step the weights are unusable, because JAX has released their memory.
@@ -27,12 +29,14 @@ class Interruption(keras.callbacks.Callback):
 
     def __enter__(self):
         self._held = True  # Until the weights of a checkpoint are in the model.
+        self._unraisablehook, sys.unraisablehook = sys.unraisablehook, self._tell_unraisable
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, self._receive)
         return self
 
     def __exit__(self, error_type, error, traceback):
         self._held = True  # From here a signal is only recorded.
+        sys.unraisablehook = self._unraisablehook
         for number in [signal.SIGINT, signal.SIGTERM]:
             signal.signal(number, signal.SIG_IGN)
         is_interrupted = self.signal is not None and error_type is KeyboardInterrupt
@@ -52,9 +56,14 @@ class Interruption(keras.callbacks.Callback):
         if not self._held and self._distribution.num_processes == 1:
             raise KeyboardInterrupt
 
+    def _tell_unraisable(self, swallowed):
+        # Python swallowed the exception, raised in a `__del__` or in a callback of the garbage
+        # collector (JAX adds one). It is raised again at the end of the next step.
+        if self.signal is None or swallowed.exc_type is not KeyboardInterrupt:
+            self._unraisablehook(swallowed)
+
     def _release(self):
         self._held = False
-        # Also if Python swallowed the exception, raised in a `__del__`.
         if self._distribution.any_process(self.signal is not None):
             self.signal = self.signal or signal.SIGTERM
             raise KeyboardInterrupt

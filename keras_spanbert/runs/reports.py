@@ -28,6 +28,7 @@ class TrainingReport(keras.callbacks.Callback):
     The `task` is the model, which says what to show and which score selects the best model.
     `evaluate` returns the scores at the end of each epoch, and `save_best` is called if no earlier
     score is better. After `patience` evaluations without a better score, training stops.
+    `tensorboard` is a folder for scalars. Call `fit` with `verbose=0`: this replaces Keras's bar.
     """
 
     def __init__(

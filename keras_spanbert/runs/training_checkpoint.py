@@ -25,8 +25,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     A checkpoint is a folder `step-...`. It has the variables of the model (among them the seeds of
     dropout), optimizer and metrics, the position in the data and the state of other callbacks, with
     SHA-256 sums (`sha256sum -c SHA256SUMS`). It is written in the background under another name and
-    renamed when it is complete; at the end of an epoch, after the evaluation. A damaged checkpoint
-    is set aside with a warning, and the previous one is used.
+    renamed when it is complete. At the end of an epoch it is written after the evaluation. A
+    damaged checkpoint is set aside with a warning, and the previous one is used.
 
     After restoring, `fit` starts in the middle of an epoch if the run was stopped there. It ends
     with the same weights, and the same logs at the end of each epoch, as an uninterrupted run.

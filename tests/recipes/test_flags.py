@@ -109,3 +109,11 @@ def test_help_without_a_task_and_with_a_wrong_one(capsys):
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
         parse_flags(["train.py", "--task", "guess", "--help"])
     assert end.value.code == 2 and "Received: --task=guess" in capsys.readouterr().err
+
+
+def test_help_as_a_flag_value(capsys):
+    with flagsaver.flagsaver():
+        for flag, value in [("--predictions", "-h"), ("-predictions", "--help")]:
+            parse_flags(["train.py", flag, value, "--resume"])
+            assert FLAGS.predictions == value and FLAGS.resume
+    assert not capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Signals during training."""
 
+import gc
 import os
 import signal
 import sys
@@ -89,6 +90,38 @@ def test_signal_after_the_last_step_of_an_epoch_waits_for_callbacks(model):
     assert interruption.signal == signal.SIGTERM
     assert done == [["loss", "val_loss"]] and int(model.optimizer.iterations) == 10
     assert np.isfinite(model.get_weights()[0]).all()
+
+
+def test_signal_during_garbage_collection_ends_at_the_next_step(model, monkeypatch):
+    """Python ignores exceptions raised here, with a message."""
+    ignored = []
+
+    class Collect(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2:
+                gc.collect()
+
+    def send(phase, info):
+        gc.callbacks.remove(send)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: ignored.append(error.exc_type))
+    gc.disable()
+    gc.callbacks.append(send)
+    try:
+        with Interruption() as interruption:
+            model.fit(X, Y, 4, epochs=5, callbacks=[interruption, Collect()], verbose=0)
+        gc.callbacks.append(raise_other)
+        gc.collect()
+    finally:
+        gc.enable()
+    assert interruption.signal == signal.SIGTERM and int(model.optimizer.iterations) == 4
+    assert ignored == [ZeroDivisionError]
+
+
+def raise_other(phase, info):
+    gc.callbacks.remove(raise_other)
+    raise ZeroDivisionError
 
 
 @pytest.mark.once
