@@ -87,7 +87,9 @@ class BlockBuilder:
 def tokenizer_settings(source) -> dict:
     """Returns the arguments of a tokenizer, or those of the tokenizer of a `PreparedCorpus`."""
     names = ["vocabulary", "lowercase", "added_tokens", "special_tokens_in_strings"]
-    return {name: getattr(source, name) for name in names}
+    settings = {name: getattr(source, name) for name in names}
+    # A NumPy bool is no JSON.
+    return {**settings, "special_tokens_in_strings": bool(source.special_tokens_in_strings)}
 
 
 def remove_span_marks(blocks):

@@ -54,6 +54,7 @@ class ChoiceBenchmark:
     # example), prompt, choices and label of each question.
     questions: Callable
     allow_empty: bool = False  # Whether a choice may be blank.
+    lettered: bool = False  # Whether labels are letters from A instead of numbers from 0.
     submission: str | None = None  # A line of a submission, with `{id}`, `{number}` and `{letter}`.
     header: Sequence[str] = ()  # The first lines of a submission.
 
@@ -78,7 +79,7 @@ class ChoiceBenchmark:
         for path in check_paths("paths", paths):
             for place, name, *question in self.questions(path, needs_labels):
                 name = name or str(len(examples))
-                rules = needs_labels, self.allow_empty
+                rules = needs_labels, self.allow_empty, self.lettered
                 examples.append(choice_example(place, name, *question, *rules))
         return check_not_empty(examples, paths)
 
@@ -132,10 +133,12 @@ def choice_example(
     label,
     needs_labels: bool,
     allow_empty: bool = False,
+    lettered: bool | None = None,
 ) -> dict:
     """Checks a question and returns it as an example: see `ChoiceBenchmark.read`.
 
-    `label` is as in the file, `None` or blank for none. `allow_empty` allows blank choices.
+    `label` is as in the file, `None` or blank for none: a letter if `lettered`, a number if not,
+    and either if that is `None`. `allow_empty` allows blank choices.
     """
     texts = [prompt] if isinstance(prompt, str) else prompt
     check(any(text.strip() for text in texts), place, "a question must not be empty", prompt)
@@ -146,10 +149,15 @@ def choice_example(
     label = None if label == "" else label
     check_label(place, label, needs_labels)
     count, letters = len(choices), string.ascii_uppercase[: len(choices)]
-    known = {str(number): number for number in range(count)} | dict(zip(letters, range(count)))
+    forms = {
+        f"number from 0, below {count}": list(map(str, range(count))),
+        f"letter, A to {letters[-1]}": list(letters),
+    }
+    rules = list(forms) if lettered is None else [list(forms)[lettered]]
+    known = {name: number for rule in rules for number, name in enumerate(forms[rule])}
     # In Python, True is an integer too.
     number = known.get(str(label)) if type(label) in (int, str) else None
-    rule = f"a label must be a choice's number from 0, below {count}, or letter, A to {letters[-1]}"
+    rule = f"a label must be a choice's {', or '.join(rules)}"
     check(label is None or number is not None, place, rule, label)
     return {"id": id, "prompt": prompt, "choices": list(choices), "label": number}
 
@@ -216,9 +224,9 @@ _cosmos_qa = functools.partial(
     prompt=["context", "question"],
     choices=["answer0", "answer1", "answer2", "answer3"],
 )
-swag = ChoiceBenchmark(_swag, submission="{id},{number}", header=[",pred"])
+swag = ChoiceBenchmark(_swag, submission="{id},{number}", header=(",pred",))
 codah = ChoiceBenchmark(_codah)
 cosmos_qa = ChoiceBenchmark(_cosmos_qa, submission="{number}")
-commonsense_qa = ChoiceBenchmark(_read_commonsense_qa, submission="{id},{letter}")
+commonsense_qa = ChoiceBenchmark(_read_commonsense_qa, lettered=True, submission="{id},{letter}")
 # The usual readers of RACE accept empty answers.
-race = ChoiceBenchmark(_read_race, allow_empty=True)
+race = ChoiceBenchmark(_read_race, lettered=True, allow_empty=True)

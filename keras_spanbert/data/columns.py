@@ -52,8 +52,8 @@ def read_texts(
         quoted: bool. Whether cells may be quoted with `"`. Defaults to `None`:
             only in `.csv` files, with a warning if a cell of a `.tsv` file looks quoted.
         label_separator: string. If given, a row has any number of labels: a list
-            in JSON lines, or a text with this separator, such as `"a|b"` or `""`, none.
-            Not with `is_regression`. Defaults to `None`: a row has one label.
+            in JSON lines, or a text with this separator, such as `"a|b"` for `"|"`. An empty text
+            means no labels. Not with `is_regression`. Defaults to `None`: a row has one label.
         skip_label: string. The label of rows without a gold label, such as `"-"` in
             SNLI and MultiNLI. If labels are needed, these rows are left out, and the
             log counts them. Otherwise their label is `None`. Defaults to `None`.
@@ -80,7 +80,7 @@ def read_texts(
     skipped = []  # Places.
 
     def build(example, place):
-        if example["label"] is not None or not needs_labels:
+        if example["label"] is not None or not needs_labels or skip_label is None:
             return example
         skipped.append(place)
         return None
@@ -179,9 +179,9 @@ def read_choices(
         paths: see `read_texts`.
         question: string. The column of the question, or of the beginning of
             each choice. Defaults to `"question"`.
-        choices: list of strings, the columns of the choices, of which the last may be
-            empty in a row. For JSON lines also a string, the column with a list of
-            choices. Defaults to `("choice0", "choice1", "choice2", "choice3")`.
+        choices: list of strings, the columns of the choices. If a row has fewer choices, its last
+            columns are empty. For JSON lines also a string, the column with a list of choices.
+            Defaults to `("choice0", "choice1", "choice2", "choice3")`.
         context: string. The column of a text that the question refers to. Defaults to `None`.
         label: string. The column of the right choice, as its number from 0 or
             its letter from A. Defaults to `"label"`.

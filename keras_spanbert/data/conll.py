@@ -140,7 +140,7 @@ def tag_names(examples) -> list[str]:
 
     Returns:
         List of strings: `"O"`, then `B-` and `I-` with each type of entity, in
-        alphabetical order, even if only one of both is in `examples`.
+        alphabetical order. Both are included, even if only one is in `examples`.
 
     Raises:
         ValueError: if a sentence has no tags.

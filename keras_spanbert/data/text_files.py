@@ -5,7 +5,6 @@ import contextlib
 import gzip
 import io
 import json
-import mmap
 import os
 import re
 import zlib
@@ -24,11 +23,6 @@ _READ_BYTES = 1 << 20
 # Larger files are cut at the first ends of documents after multiples of this size. The cuts do
 # not depend on the number of workers.
 _RANGE_BYTES = 64 << 20
-# The ends of documents at which a file may be cut. In UTF-8, these bytes are never part of another
-# character.
-_ENDS = {"line": re.compile(rb"\n"), "blank_line": re.compile(rb"\n[ \t\r]*\n")}
-# The last byte of each end of a line, as `read_lines` finds them.
-_LINE_END = re.compile(rb"\n|\r(?!\r*\n)")
 _GZIP = b"\x1f\x8b"
 _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -68,20 +62,21 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
     path = cache.local_copy(path)
     size = os.path.getsize(path)
     start, line = 0, 1
-    if size > _RANGE_BYTES and boundary in _ENDS:
-        with (
-            open(path, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            is_plain = content[: len(_GZIP)] != _GZIP
+    if size > _RANGE_BYTES and boundary in ("line", "blank_line"):
+        with open(path, "rb") as file:
+            is_plain = file.read(len(_GZIP)) != _GZIP
             while is_plain and (place := (start // _RANGE_BYTES + 1) * _RANGE_BYTES) < size:
-                found = _ENDS[boundary].search(content, place)
-                if found is None or found.end() == size:
+                # In UTF-8, a newline is never part of another character.
+                file.seek(place)
+                file.readline()
+                while boundary == "blank_line" and file.readline().strip(b" \t\r\n"):
+                    pass
+                if (stop := file.tell()) >= size:
                     break
-                stop = found.end()
                 yield ByteRange(start, stop, line)
                 if count_lines:
-                    line += sum(1 for _ in _LINE_END.finditer(content, start, stop))
+                    file.seek(start)
+                    line += sum(1 for _ in _iterate_lines(file, ByteRange(start, stop)))
                 start = stop
     yield ByteRange(start, None, line)
 
@@ -218,8 +213,18 @@ def read_lines(
     Lines end at `\\n`, `\\r\\n` or a bare `\\r`, as in files of old Macs. `keep_ends` keeps
     these characters.
     """
+    number = within.first_line - 1
     with _open_range(path, within) as file:
-        for number, line in enumerate(_iterate_lines(file, within), start=within.first_line):
+        lines = _iterate_lines(file, within)
+        while True:
+            try:
+                line = next(lines, None)
+            except _DAMAGES as error:
+                place = f"{path}, damaged after line {number}"
+                raise ValueError(f"A gzip file must be whole. Received: {place}: {error}") from None
+            if line is None:
+                return
+            number += 1
             place = f"{path}, line {number}"
             try:
                 # The file may start with a byte order mark.

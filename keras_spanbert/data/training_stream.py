@@ -221,6 +221,7 @@ class BlockDatasets:
         tf = require("tensorflow", "A corpus")
 
         check_counts(batch_size=batch_size, steps=1 if steps is None else steps)
+        check_in("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}")
         corpus = self.prepared(preprocessor, min_tokens)
         if not corpus.num_blocks(split):
             raise ValueError(

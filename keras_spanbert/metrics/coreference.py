@@ -155,14 +155,32 @@ def _b_cubed(document):
 
 
 def _ceaf_e(document):
-    from scipy import optimize  # Takes longer to import than most documents to score.
+    similarities = {
+        (g, p): 2.0 * number / (len(document.gold[g]) + len(document.predicted[p]))
+        for (g, p), number in _count_common(document.gold, document.predicted_of).items()
+    }
+    best = _best_assignment(similarities)
+    return best, len(document.gold), best, len(document.predicted)
 
-    golds, predictions = document.gold, document.predicted
-    similarities = np.zeros((len(golds), len(predictions)))
-    for (g, p), number in _count_common(golds, document.predicted_of).items():
-        similarities[g, p] = 2.0 * number / (len(golds[g]) + len(predictions[p]))
-    best = similarities[optimize.linear_sum_assignment(similarities, maximize=True)].sum()
-    return best, len(golds), best, len(predictions)
+
+def _best_assignment(similarities):
+    """Returns the largest sum of similarities `{(i, j): s}` with at most one `j` per `i`."""
+    # Importing these packages takes longer than scoring most documents.
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
+    if not similarities:
+        return 0.0
+    rows, columns = np.array([*similarities]).T
+    # Each `i` also gets a column of its own, so that it can stay unmatched. SciPy reads a weight
+    # of 0 as no edge, so all weights are raised by 1. This does not change the best matching,
+    # because each `i` takes exactly one column.
+    own = np.arange(rows.max() + 1)
+    weights = 1.0 + np.append([*similarities.values()], np.zeros(len(own)))
+    pairs = np.append(rows, own), np.append(columns, columns.max() + 1 + own)
+    graph = sparse.csr_array((weights, pairs))
+    best = csgraph.min_weight_full_bipartite_matching(graph, maximize=True)
+    return sum(similarities.get(pair, 0.0) for pair in zip(*(side.tolist() for side in best)))
 
 
 def _lea(document):

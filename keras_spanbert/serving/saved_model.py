@@ -115,9 +115,9 @@ def export_saved_model(
     Loading it requires only TensorFlow and the operations of TensorFlow Text. Models trained on JAX
     or PyTorch are exported in a separate process that runs TensorFlow.
 
-    The function `serving_default` takes strings `[B]` and returns arrays `[B]`, or
-    `[B, ...]` as given below: numbers of labels and positions (in characters) are int32,
-    scores float32, other values strings.
+    The function `serving_default` takes and returns arrays `[B]`, or of the shapes given below.
+    Positions (in characters), `cluster` and `choice` are int32, scores float32, and other values
+    strings, unless another type is given.
 
     - `SpanBertQuestionAnswerer`: takes `question` and `context`, of any length. It returns the same
       as `answer` (except for differences that `SpanBertTokenizer` describes) with the model's

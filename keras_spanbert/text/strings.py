@@ -29,7 +29,9 @@ def as_strings(name: str, value):
         return tf.strings.unicode_transcode(value, "UTF-8", "UTF-8")
     if hasattr(value, "__array__"):
         items = to_python(value)
-        if isinstance(items, list) and all(isinstance(item, str) for item in items):
+        are_numbers = getattr(getattr(value, "dtype", None), "kind", "O") in "biufc"
+        is_list = isinstance(items, list) and not are_numbers
+        if is_list and all(isinstance(item, str) for item in items):
             return items
     check_kind(name, value, isinstance(value, (list, tuple)), "a list of strings")
     for i, item in enumerate(value):

@@ -254,6 +254,8 @@ def test_evaluation_steps_use_all_documents(tmp_path, preprocessor, tokenizer):
     assert all(words & set(document) for document in documents)
     with pytest.raises(ValueError, match="Evaluation text must .* none with split='held_out'"):
         Corpus(files).evaluation_dataset(preprocessor, 8)
+    with pytest.raises(ValueError, match="`split` must be one of train, held_out, all"):
+        Corpus(files).evaluation_dataset(preprocessor, 8, split="dev")
 
 
 @pytest.fixture

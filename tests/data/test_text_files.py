@@ -105,8 +105,11 @@ def test_damaged_gzip_file_is_named(tmp_path, damage):
     else:
         content[1000:1100] = b"\xff" * 100
     path = write(tmp_path / "a.gz", bytes(content))
-    for read in [Corpus, lambda path: list(text_files.read_lines(path))]:
-        with pytest.raises(ValueError, match=f"gzip file must be whole. Received: {path}"):
+    for read, place in [
+        (Corpus, ""),
+        (lambda path: list(text_files.read_lines(path)), ", damaged after line 0"),
+    ]:
+        with pytest.raises(ValueError, match=f"gzip file must be whole. Received: {path}{place}:"):
             read(path)
 
 

@@ -23,6 +23,7 @@ from keras_spanbert.layers.array_functions import (
     take,
 )
 from keras_spanbert.models.preprocessor import SpanBertPreprocessor
+from keras_spanbert.text.strings import replace_surrogates
 
 _MODEL_TYPES = ("independent", "overlap")
 _MINIMUMS = {
@@ -229,7 +230,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         tokenizer = self.tokenizer
         id_of = tokenizer.reference.token_to_id
         unknown = id_of(tokenizer.oov_token)
-        ids = [id_of(token) for token in itertools.chain(*document["sentences"])]
+        tokens = itertools.chain(*document["sentences"])
+        ids = [id_of(replace_surrogates(token)) for token in tokens]
         separators = None  # They are stored in the segments, or added here.
         if self.model_type == "overlap":
             separators = tokenizer.cls_token_id, tokenizer.sep_token_id

@@ -307,7 +307,10 @@ class DocumentInputs:
 
     @accepts_datasets
     def preprocess(self, x, y=None, sample_weight=None) -> tuple:
-        """Converts documents to one batch of arrays: see `inference.document_inputs`."""
+        """Converts documents to one batch of arrays.
+
+        They are those of `inference.document_inputs`, and the labels `cluster_ids`.
+        """
         batches, *_ = self.preprocess_rows(x, y, sample_weight, len(x), False, "evaluate")
         return keras.utils.unpack_x_y_sample_weight(batches[0])
 

@@ -81,10 +81,10 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     Call arguments:
         x: a list of examples from `keras_spanbert.data.tacred.read`, or a dict of their columns:
             `"token"`, N lists of words; `"subj_start"`, `"subj_end"`, `"obj_start"` and
-            `"obj_end"`, integers `[N]`; and, unless the mode is `"text"`, `"subj_type"` and
-            `"obj_type"`, strings `[N]`. Or a dict of `"text"`, strings `[N]`; `"subject"` and
-            `"object"`, integers `[N, 2]`, the first character of each span and the one after its
-            last; and `"subject_type"` and `"object_type"`.
+            `"obj_end"`, integers `[N]`, the first and the last word of each span; and, unless the
+            mode is `"text"`, `"subj_type"` and `"obj_type"`, strings `[N]`. Or a dict of `"text"`,
+            strings `[N]`; `"subject"` and `"object"`, integers `[N, 2]`, the first character of
+            each span and the one after its last; and `"subject_type"` and `"object_type"`.
         y: labels `[N]`, names or numbers. Defaults to `None`, no labels.
         sample_weight: numbers `[N]`. Defaults to `None`.
 

@@ -100,7 +100,7 @@ def best_labels(xp, scores, num_words, rules: Scheme):
     if xp is np:
         most = np.maximum.accumulate(total[::-1])[::-1]
     else:  # TensorFlow has no maxima of this kind. These values are slightly larger.
-        most = tf.math.cumulative_logsumexp(total, reverse=True)
+        most = tf.math.cumulative_logsumexp(1e3 * total, reverse=True) / 1e3
     most -= total - gain
     begins = is_first | (most < -_ROUNDING)
     position = _positions_in_piece(xp, begins)

@@ -248,7 +248,7 @@ class SpanBertTokenClassifier(ClassifierTask):
                 )
             for tag in tags:
                 has_prefix = of_entities and isinstance(tag, str) and tag != "O"
-                if (tag[2:] if has_prefix else tag) not in known:
+                if (tag.partition("-")[2] if has_prefix else tag) not in known:
                     raise ValueError(
                         f"A tag must be one of the model's {len(self.labels)}: "
                         f"{', '.join(self.labels[:20])}. Received: {tag!r:.80} in examples[{i}]"

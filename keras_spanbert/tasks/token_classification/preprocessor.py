@@ -292,7 +292,7 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
             Dict of int32 arrays: `token_ids`, `segment_ids`, `padding_mask`,
             `word_index` `[W, L]`, see `inputs`; `example_index` `[W]`, the
             window's text; and bool `is_label` `[W, L]`, the tokens that have words'
-            labels: none of a word without tokens, such as a zero-width space.
+            labels. A word without tokens, such as a zero-width space, has none.
 
         Raises:
             ValueError: if `texts` are something else.

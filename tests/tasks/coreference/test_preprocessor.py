@@ -74,6 +74,12 @@ def test_clusters_with_a_common_mention_are_merged():
     assert to_sets(segmented) == [[(1, 1), (2, 2), (3, 3)], [(4, 4)]]
 
 
+def test_invalid_subtokens_are_unknown():
+    document = {"sentences": [["[CLS]", "\ud800", "zzz", "[SEP]"]], "sentence_map": [0] * 4}
+    (_, invalid, unknown, _) = preprocessor().tensors(document)["input_ids"][0][:4]
+    assert invalid == unknown
+
+
 def test_subtoken_document_is_not_split_again():
     document = {
         "sentences": [["[CLS]", "ann", "she", "[SEP]"]],
