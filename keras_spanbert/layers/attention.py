@@ -86,7 +86,7 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
       Dropout on GPUs uses PyTorch's own random generator, as Keras's `Dropout` does there.
     - Otherwise, and after `keras.config.disable_flash_attention()`: plain products and a softmax in
       float32 or wider. For the backward pass, only the weights, in the values' dtype, and the mask
-      of dropout are kept.
+      of dropout are kept. With dropout in 16 bits on accelerators, JAX also keeps the outputs.
     """
     if dropout is not None and not (training and dropout.rate):
         dropout = None

@@ -152,10 +152,9 @@ class NextSentencePairs(TokenLayer):
     the random B ends with the sentence whose end is nearest to that length. Otherwise it is shorter
     only if the whole other text is shorter.
 
-    A sentence ends with a token of `sentence_end_token_ids` and the
-    `closing_token_ids` that follow it. A sequence without a sentence end is cut
-    at the start of a random word. Sequences of one word, rows of padding, and
-    a sequence whose other rows are all padding do not change and get weight 0.
+    A sentence ends with a token of `sentence_end_token_ids` and the `closing_token_ids` that follow
+    it. A sequence without a sentence end is cut at the start of a random word. Sequences of one
+    word, rows of padding, and the only row of a batch with text do not change and get weight 0.
 
     The layer differs from the released BERT:
 

@@ -20,7 +20,7 @@ import numpy as np
 from keras import ops
 
 from keras_spanbert import cache, files, keras_private, stores
-from keras_spanbert.checks import check_path
+from keras_spanbert.checks import check_path, expand_home
 from keras_spanbert.formats import fairseq, google, huggingface, tensors
 from keras_spanbert.formats.vocabulary import VOCABULARY_FILES, find_vocabulary
 from keras_spanbert.layers.sublayers import flatten_sublayers
@@ -194,7 +194,11 @@ def open_source(
     keras-hub preset. `vocabulary` replaces the checkpoint's own. With `is_fairseq` the source must
     be a fairseq file, of any name. Raises `ValueError` if it is none of these or is inconsistent.
     """
-    given = check_path("preset", source)
+    if not isinstance(source, (str, os.PathLike)):
+        raise ValueError(
+            f"A preset or checkpoint must be a path or a handle. Received: {source!r:.80}"
+        )
+    given = expand_home(source)
     if given.startswith("hf://"):
         path = _download(given)
     elif stores.kind(given) == "file":  # Its vocabulary may be next to it.
@@ -302,7 +306,10 @@ def _download(handle):
         raise ValueError(f"A Hugging Face handle must be hf://owner/name. Received: {handle}")
 
     def download(*names):
-        return huggingface_hub.snapshot_download(match[1], allow_patterns=list(names))
+        # `*` also matches "/", and other folders may have large JSON files.
+        return huggingface_hub.snapshot_download(
+            match[1], allow_patterns=list(names), ignore_patterns=["*/*.json"]
+        )
 
     def is_there(name):
         return os.path.isfile(os.path.join(folder, name))

@@ -551,16 +551,20 @@ def test_handle_downloads_one_set_of_weights(models, tmp_path, monkeypatch, file
 
     cache = tmp_path / "cache"
     hub = {"safetensors": write, **WRITERS}[file_format](models("pretraining"), tmp_path / "hub")
-    others = ["tf_model.h5", "flax_model.msgpack", "onnx/model.safetensors"]
+    others = ["tf_model.h5", "flax_model.msgpack", "onnx/model.safetensors", "onnx/data.json"]
     (hub / "onnx").mkdir()
     for name in others:
         (hub / name).write_bytes(b"x")
 
-    def snapshot_download(repo_id, allow_patterns):
+    def snapshot_download(repo_id, allow_patterns, ignore_patterns):
         assert repo_id == "someone/bert"
         for path in hub.rglob("*"):
             name = str(path.relative_to(hub))
-            if path.is_file() and any(fnmatch.fnmatch(name, p) for p in allow_patterns):
+            is_named, is_ignored = (
+                any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+                for patterns in [allow_patterns, ignore_patterns]
+            )
+            if path.is_file() and is_named and not is_ignored:
                 (cache / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, cache / name)
         return str(cache)

@@ -298,8 +298,8 @@ class SpanBertTextClassifier(ClassifierTask):
             task: string. A GLUE task, to compute its official scores: see
                 `keras_spanbert.metrics.glue`. Defaults to `None`, other data.
             batch_size: int. Number of rows per batch. Defaults to `32`.
-            selection_metric: string. The score to return as `score`, if it is not a
-                mean: `"accuracy"`, `"macro_f1"` or, with `multi_label`, `"micro_f1"`.
+            selection_metric: string. Without a `task` or a regression, the score to
+                return as `score`: `"accuracy"`, `"macro_f1"` or, with `multi_label`, `"micro_f1"`.
                 Defaults to `None`: accuracy, or micro F1 with `multi_label`.
 
         Returns:

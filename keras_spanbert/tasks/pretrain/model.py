@@ -107,10 +107,10 @@ class SpanBertPretrainer(SpanBertTask):
         max_span_tokens: int. Number of offsets in a span that SBO predicts. Defaults to `15`.
         position_dim: int. Size of SBO's offset embedding. Defaults to `200`.
         sbo_weight: float. Weight of the SBO loss. Defaults to `1.0`.
-        span_boundary: bool. Whether to add an SBO head and its inputs, as in the
-            preprocessor. Defaults to `True`.
-        next_sentence: bool. Whether to add BERT's next-sentence head, the pooler
-            over `[CLS]` and a dense layer, as in the preprocessor. Defaults to `False`.
+        span_boundary: bool. Whether to add an SBO head and its inputs. Must equal the
+            preprocessor's. Defaults to `True`.
+        next_sentence: bool. Whether to add BERT's next-sentence head, the pooler over `[CLS]` and a
+            dense layer. Must equal the preprocessor's. Defaults to `False`.
         nsp_weight: float. Weight of the next-sentence loss. Defaults to `1.0`.
 
     Call shapes:

@@ -36,8 +36,8 @@ class SpanBertPretrainerPreprocessor(SpanBertPreprocessor):
         span_boundary: bool. Whether to return inputs for SBO. Defaults to `True`.
         next_sentence: bool. Whether to make pairs of segments from the texts of a batch with
             `NextSentencePairs`, which needs at least 2. Defaults to `False`.
-        **kwargs: arguments of `SpanMasking`, except those that describe the
-            vocabulary, and of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`, and those of `SpanMasking` that do
+            not describe the vocabulary.
 
     Call arguments:
         x: string or strings `[B]`.

@@ -36,8 +36,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
     AdamW (learning rate 2e-5), the mean of both cross-entropies, and accuracies.
 
     `fit`, `evaluate` and `predict` take `x={"question", "context"}`, lists, tuples, arrays or
-    tensors of strings, and answers `y` as the preprocessor's `windows`, or its results, or batches
-    of either: see `fit`. A batch of questions becomes the batch of their windows.
+    tensors of strings, with answers `y` in the format of the preprocessor's `windows`; the arrays
+    that `windows` returns; or batches of either: see `fit`. A batch of questions becomes the batch
+    of their windows.
 
     Args:
         backbone: `SpanBertBackbone`.

@@ -135,7 +135,7 @@ def our_name(name):
         n: 1 for n in ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"]
     }
     config.update(intermediate_size=1, max_position_embeddings=1)
-    (name,) = Checkpoint("", config, {name: tensor}).tensors
+    (name,) = Checkpoint("", config, {name: tensor}, [], {}).tensors
     return name
 
 
