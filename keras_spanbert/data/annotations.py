@@ -72,7 +72,7 @@ def _read(path):
             yield f"{path}, document {number}", {"text": doc.text, "spans": spans, **is_annotated}
     elif ending(path) == ".json":
         rows = read_json(path)
-        if isinstance(rows, dict) and "classes" in rows:  # Of NER Annotator, with pairs as above.
+        if isinstance(rows, dict) and "classes" in rows:  # NER Annotator writes pairs as above.
             rows = rows.get("annotations")
         check(isinstance(rows, list), path, "a .json file must have a list of annotations", rows)
         yield from ((f"{path}, example {number}", row) for number, row in enumerate(rows))
