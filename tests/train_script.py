@@ -94,11 +94,15 @@ def check_resumes(capsys, output, cls, flags, kept, steps):
 
 
 class StoppedError(Exception):
-    """Ends a run at the place that a test chooses."""
+    """Ends a run at the place that a test chooses. Holds the arguments of the call there."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args)
+        self.kwargs = kwargs
 
 
 def stop(*args, **kwargs):
-    raise StoppedError(*args)
+    raise StoppedError(*args, **kwargs)
 
 
 def check_flags_only(*arguments):

@@ -73,11 +73,13 @@ def test_files_predictions_and_export_are_of_the_best_model(task, tmp_path, monk
         "--learning_rate=1e-2",
         "--steps=2",
         "--eval_every=1",
+        "--dropout=0.2",
         f"--export={tmp_path / 'served'}",
     ]
     out, _ = run_and_capture(*flags)
     assert scores == [] and len(used) == 2 and predictions.stat().st_size > 0
     best = cls.from_preset(str(run))
+    assert best.backbone.dropout == 0.2
     for model in used:
         assert_close(model.weights, best.weights, 1e-6)
     assert f"the head of {cls.__name__}, which starts from random weights" in out

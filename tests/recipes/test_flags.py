@@ -117,3 +117,9 @@ def test_help_as_a_flag_value(capsys):
             parse_flags(["train.py", flag, value, "--resume"])
             assert FLAGS.predictions == value and FLAGS.resume
     assert not capsys.readouterr().out
+
+
+def test_help_after_values_and_switches(get_help):
+    text = get_help("--help")
+    for flags in [["--predictions", "-h", "-h"], ["--predictions=a", "-h"], ["--resume", "-h"]]:
+        assert get_help(*flags) == text

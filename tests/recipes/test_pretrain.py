@@ -185,8 +185,11 @@ def test_presets_are_trained_more_slowly(trained, texts, tmp_path, monkeypatch, 
     monkeypatch.setattr("keras_spanbert.recipes.fit.fit", stop)
     flags = [f"--preset={trained[0]}", *OF_PRESETS] if is_preset else TINY
     with pytest.raises(StoppedError) as error:
-        run_in_process(f"--train_data={texts}", f"--output={tmp_path / 'run'}", *flags)
+        run_in_process(
+            f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--dropout=0.2", *flags
+        )
     _, settings = error.value.args
+    assert settings.model.backbone.dropout == 0.2
     assert settings.learning_rate == rate and settings.evaluate_first is is_preset
     assert settings.num_predictions == 3  # 15% of 16 tokens, rounded up.
 

@@ -67,7 +67,7 @@ def test_export_without_training(trained, folder, monkeypatch):
     with pytest.raises(StoppedError) as error:
         run_in_process(TASK, f"--preset={trained / 'run'}", "--export=served", "--output=again")
     model, path = error.value.args
-    assert path == "served/1"
+    assert path == "served/1" and error.value.kwargs == {"max_answer_length": 30}
     # With the windows of the preset, not the defaults of the flags.
     flags = files.read_json("again/run.json")["flags"]
     assert model.preprocessor.sequence_length == flags["sequence_length"] == 24
