@@ -48,7 +48,9 @@ def test_loaded_quantized_models_can_be_saved_and_copied(mode, dtype, tmp_path):
             copy.save_to_preset(tmp_path / "again")
             again = type(copy).from_preset(tmp_path / "again", dtype=None)
             for one in [copy, again]:
-                assert_close(outputs(one), expected, message=name)
+                assert_close(one.get_weights(), saved.get_weights(), message=name)
+                # The last bit of a sum can move a rounded activation by a step.
+                assert_close(outputs(one), expected, 0.02 * scale, message=name)
 
 
 def test_quantized_heads_in_other_models_can_be_saved_twice(tmp_path):

@@ -73,10 +73,11 @@ def test_loaded_presets_can_be_saved_and_copied(name, tmp_path):
     model.save_to_preset(preset)
     assert sorted(path.name for path in preset.rglob("*")) == names
     assert (preset / "README.md").read_text() == card
-    # The rounding of sums can depend on the address of an array.
-    assert_close(ask(CLASSES[name].from_preset(str(preset))), expected, 1e-5)
-    for way, copy in copies(model, tmp_path).items():
-        assert_close(ask(copy), expected, 1e-5, message=way)
+    in_place = {"in place": CLASSES[name].from_preset(str(preset))}
+    for way, copy in {**in_place, **copies(model, tmp_path)}.items():
+        assert_close(copy.get_weights(), model.get_weights(), message=way)
+        # The last bit of a sum depends on addresses, and can move a rounded activation by a step.
+        assert_close(ask(copy), expected, 0.01, message=way)
     model.preprocessor.save_to_preset(preset)
     copy = type(model.preprocessor).from_preset(str(preset))
     for other in [copy, pickle.loads(pickle.dumps(copy)), deepcopy(copy)]:
