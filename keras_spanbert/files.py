@@ -49,10 +49,14 @@ def read_json(path: str) -> dict:
 
 def write_json(path: str, value, indent: int | None = 2) -> None:
     """Writes a JSON value atomically. Large values are written faster without `indent`."""
-    # JSON has no NaN and no infinity. They become `null`, for example for undefined scores.
-    value = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    try:
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        # JSON has no NaN and no infinity. They become `null`, for example for undefined scores.
+        value = json.loads(json.dumps(value), parse_constant=lambda name: None)
+        text = json.dumps(value, indent=indent)
     with atomic_write(path) as file:
-        file.write(json.dumps(value, indent=indent) + "\n")
+        file.write(text + "\n")
 
 
 def write_json_lines(path: str, values: Iterable) -> None:
@@ -173,6 +177,8 @@ def new_folder(path: str | os.PathLike) -> Iterator[str]:
                 # Some libraries create private files.
                 for made in [pathlib.Path(partial), *pathlib.Path(partial).rglob("*")]:
                     os.chmod(made, (0o777 if made.is_dir() else 0o666) & ~_UMASK)
+                if os.name == "nt" and disk.exists():
+                    disk.rmdir()  # Windows cannot rename to an existing path.
                 os.replace(partial, disk)
         except BaseException:
             with contextlib.suppress(OSError):  # Others may have written to it meanwhile.
@@ -215,9 +221,10 @@ def _swap(new, path, old, replaced, undo):
 
     if any(map(matches, names)):
         removed.update(filter(matches, os.listdir(path)))
-    with contextlib.suppress(OSError, ValueError):  # There may be none, or a file of the user.
-        if not removed.isdisjoint(read_checksums(path)):
-            removed.add(CHECKSUMS)
+    if os.path.isfile(os.path.join(path, CHECKSUMS)):
+        with contextlib.suppress(ValueError):  # A file of another format belongs to the user.
+            if not removed.isdisjoint(read_checksums(path)):
+                removed.add(CHECKSUMS)
     for name in removed:
         if os.path.isdir(target := place(name)):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
@@ -262,7 +269,10 @@ def remove_partial(folder: str) -> None:
 
 def sync_to_disk(path: str | os.PathLike) -> None:
     """Flushes a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and os.path.isdir(path):
+        return  # Windows cannot open folders.
+    # Windows flushes only files that are open for writing.
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

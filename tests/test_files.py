@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+from unittest import mock
 
 import pytest
 
@@ -18,6 +19,9 @@ def test_json_has_null_for_nan_and_infinity(tmp_path):
     files.write_json(path, {"größe": float("nan"), "scores": [1.5, (float("-inf"),)]})
     found = json.loads(path.read_text(encoding="utf-8"), parse_constant=pytest.fail)
     assert found == {"größe": None, "scores": [1.5, [None]]}
+    with mock.patch("json.loads", pytest.fail):  # Other values need no copy.
+        files.write_json(path, {"f1": (1.5,)})
+    assert json.loads(path.read_text()) == {"f1": [1.5]}
     assert os.listdir(tmp_path) == ["metrics.json"]
 
 

@@ -149,15 +149,15 @@ def choice_example(
     label = None if label == "" else label
     check_label(place, label, needs_labels)
     count, letters = len(choices), string.ascii_uppercase[: len(choices)]
-    forms = {
-        f"number from 0, below {count}": list(map(str, range(count))),
-        f"letter, A to {letters[-1]}": list(letters),
-    }
-    rules = list(forms) if lettered is None else [list(forms)[lettered]]
-    known = {name: number for rule in rules for number, name in enumerate(forms[rule])}
+    forms = [
+        (f"number from 0, below {count}", map(str, range(count))),
+        (f"letter, A to {letters[-1]}", letters),
+    ]
+    forms = forms if lettered is None else [forms[lettered]]
+    known = {name: number for _, names in forms for number, name in enumerate(names)}
     # In Python, True is an integer too.
     number = known.get(str(label)) if type(label) in (int, str) else None
-    rule = f"a label must be a choice's {', or '.join(rules)}"
+    rule = f"a label must be a choice's {', or '.join(rule for rule, _ in forms)}"
     check(label is None or number is not None, place, rule, label)
     return {"id": id, "prompt": prompt, "choices": list(choices), "label": number}
 

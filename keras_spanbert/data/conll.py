@@ -39,8 +39,9 @@ def read(
             with -1. `None` reads only words. Defaults to `-1`, the last. In
             LitBank's entity files, 1 is the outermost layer.
         needs_labels: bool. Whether each word must have a tag if `column` is not
-            `None`. Defaults to `True`.
-        types: list of strings. The allowed entity types. Defaults to `None`, all.
+            `None`. If `False`, sentences without tags are accepted. Defaults to `True`.
+        types: list of strings. The allowed entity types, such as those of the training
+            set. Defaults to `None`, all.
         convert: bool. Whether to convert tags to IOB2. Strict scores of predictions
             need the tags of the file. Defaults to `True`.
         entities: bool. Whether tags mark entities. If `False`, tags can be any

@@ -67,7 +67,7 @@ def read(paths) -> list[dict]:
       last that is not empty has the coreference, with `-` or `_` for no mention. A cell is read as
       by the official scorer v8.01: first mentions of one word such as `(1)`, then all brackets that
       open, then all that close, each the last open mention of its cluster. So `1)|(1` is a mention
-      of one word.
+      of one word, and does not end an earlier mention.
     - CorefUD 1.0 and later, and GUM: CoNLL-U with `# global.Entity`. `# newdoc` starts a document.
       Multiword tokens and empty nodes are not words. Mentions of empty nodes only or in several
       parts are left out, and their number is logged. Bridging and split antecedents are ignored.
@@ -80,8 +80,8 @@ def read(paths) -> list[dict]:
         List of documents.
 
     Raises:
-        ValueError: if a file has another ending, is not UTF-8 or malformed (the
-            message has path, line and rule), or there are no documents.
+        ValueError: if a file's name has another ending, a file is not UTF-8, malformed or of
+            another format (the message has path, line and rule), or there are no documents.
 
     Example:
     ```python

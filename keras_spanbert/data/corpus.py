@@ -37,8 +37,8 @@ from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
 _BLOCKS_VERSION = 3
-# Number of times that a word is in a text for the trainer of vocabularies.
-_TIMES_AT_ONCE = 1 << 12
+# Number of characters in a text for the trainer of vocabularies, or more if a word is longer.
+_TRAIN_CHARACTERS = 1 << 16
 
 
 class FileRange(NamedTuple):
@@ -339,6 +339,13 @@ def _add_words(counts, text):
 
 def _texts(counts):
     """Yields texts that contain each word as often as it was counted."""
+    chunk, size = [], 0
     for word, count in counts.items():
-        for start in range(0, count, _TIMES_AT_ONCE):
-            yield f"{word} " * min(count - start, _TIMES_AT_ONCE)
+        at_once = max(1, _TRAIN_CHARACTERS // (len(word) + 1))
+        for start in range(0, count, at_once):
+            chunk += [word] * min(count - start, at_once)
+            size += (len(word) + 1) * min(count - start, at_once)
+            if size >= _TRAIN_CHARACTERS:
+                yield " ".join(chunk)
+                chunk, size = [], 0
+    yield " ".join(chunk)

@@ -54,7 +54,8 @@ def read(paths, strict=False, for_training=True, needs_answers=True):
 
     Training uses the gold span that comes first in the context, as in the
     released SpanBERT. Scoring uses all gold texts. If a question has answers but no
-    span, or its span is not in the context, it is left out of training.
+    span, or its span is not in the context, it is left out of training. A warning
+    counts these questions and names the first.
 
     Args:
         paths, strict, for_training: see `keras_spanbert.data.squad.read`.

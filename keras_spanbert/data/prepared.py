@@ -260,18 +260,19 @@ def prepare(
 ) -> PreparedCorpus:
     """Tokenizes a corpus and writes its blocks to a folder.
 
-    The blocks are those of `corpus.blocks`, with the kinds of linguistic spans that
-    all documents have. The folder appears only when it is complete.
+    The blocks are those of `corpus.blocks`, for any number of shards and any runner, with the kinds
+    of linguistic spans that all documents have. The folder appears only when it is complete.
 
     Args:
         corpus: `Corpus`.
         tokenizer: `SpanBertTokenizer`.
         sequence_length: int. Length of a block, including `[CLS]` and `[SEP]`.
         path: string. A folder that does not exist or is empty. In a store
-            (`s3://...`) workers write shards directly, and `prepared.json` last.
+            (`s3://...`) workers write shards directly. `prepared.json` is written last,
+            and without it the folder is not a prepared corpus.
         min_tokens: see `Corpus.blocks`.
         num_shards: int. Number of files per split, at most that of `corpus.ranges`.
-            Each is written by one worker. Defaults to `None`, 16.
+            Each is written by one worker, from whole ranges. Defaults to `None`, 16.
         beam_runner: string. Name of an Apache Beam runner, for example
             `"DirectRunner"` (extra `beam`). All workers must be able to access
             the folder. Defaults to `None`: threads of this process.

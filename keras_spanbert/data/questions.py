@@ -7,7 +7,14 @@ from collections.abc import Callable
 import keras
 
 from keras_spanbert.checks import check_in, check_paths, is_number
-from keras_spanbert.data.examples import check, check_label, check_not_empty, field, warn_left_out
+from keras_spanbert.data.examples import (
+    add_id,
+    check,
+    check_label,
+    check_not_empty,
+    field,
+    warn_left_out,
+)
 
 Examples = collections.namedtuple("Examples", ["ids", "questions", "contexts", "answers", "golds"])
 
@@ -29,7 +36,7 @@ def read_questions(
     or `None`, and the list of texts for scoring or `None`. The start is `None` if it is missing.
     """
     paths = check_paths("paths", paths)
-    rows, seen, misplaced = [], set(), []
+    rows, ids, misplaced = [], set(), []
     for place, context, question in (item for path in paths for item in questions(path)):
         text = field(question, "question", place, str)
         name = question.get(id_key)
@@ -38,8 +45,7 @@ def read_questions(
         check_label(where, question.get("answers"), needs_answers, "`answers`")
         if question.get("answers") is not None:
             answer, golds = answers(question, context, place)
-        check(name not in seen, where, "an id must not be repeated", name)
-        seen.add(name)
+        add_id(ids, name, where)
         are_filled = text.strip() and context.strip()
         check(are_filled, where, "question and context must not be empty", text)
         if answer is not None and for_training:

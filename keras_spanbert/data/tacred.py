@@ -168,13 +168,14 @@ def _label(value, name, place):
 
 
 def example_of_text(
-    id: str, text: str, subject: tuple[int, int], object: tuple[int, int], place: str, **more
+    id: str, text: str, subject: tuple, object: tuple, place: str = "text", **more
 ) -> dict:
     """Converts a sentence with spans in characters to an example.
 
     Words are separated by blanks and also cut where a span starts or ends, so that WordPiece finds
-    the same pieces as in the text. The spans, the first character and the one after the last, may
-    overlap. `more` are `subj_type`, `obj_type` and `relation`.
+    the same pieces as in the text. The spans, pairs of the first character and the one after the
+    last, may overlap. `more` are `subj_type`, `obj_type` and `relation`, strings or `None`. Raises
+    a `ValueError` that begins with `place` if a span is not in the text, or is blank.
     """
     cuts = {*subject, *object}
     for (start, end), kind in [(subject, "subject"), (object, "object")]:

@@ -23,6 +23,8 @@ _READ_BYTES = 1 << 20
 # Larger files are cut at the first ends of documents after multiples of this size. The cuts do
 # not depend on the number of workers.
 _RANGE_BYTES = 64 << 20
+# A carriage return that ends a line because no newline follows.
+_BARE_RETURN = re.compile(rb"\r(?!\r*\n)")
 _GZIP = b"\x1f\x8b"
 _DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -68,22 +70,39 @@ def find_ranges(path: str, boundary: str, count_lines: bool = False) -> Iterator
             while is_plain and (place := (start // _RANGE_BYTES + 1) * _RANGE_BYTES) < size:
                 # In UTF-8, a newline is never part of another character.
                 file.seek(place)
-                file.readline()
-                while boundary == "blank_line" and file.readline().strip(b" \t\r\n"):
+                _skip_line(file)
+                while boundary == "blank_line" and _skip_line(file):
                     pass
                 if (stop := file.tell()) >= size:
                     break
                 yield ByteRange(start, stop, line)
                 if count_lines:
-                    file.seek(start)
-                    line += sum(1 for _ in _iterate_lines(file, ByteRange(start, stop)))
+                    line += _count_lines(file, start, stop)
                 start = stop
     yield ByteRange(start, None, line)
 
 
+def _skip_line(file):
+    """Reads a line in parts, because it may be long. Returns whether it has text."""
+    has_text = False
+    while part := file.readline(_READ_BYTES):
+        has_text = has_text or bool(part.strip(b" \t\r\n"))
+        if part.endswith(b"\n"):
+            break
+    return has_text
+
+
+def _count_lines(file, start, stop):
+    """Counts the lines of a range like `read_lines`. The range ends with a newline."""
+    file.seek(start)
+    num_lines = 0
+    while data := file.read(min(_READ_BYTES, stop - file.tell())):
+        data += file.readline(stop - file.tell())
+        num_lines += data.count(b"\n") + len(_BARE_RETURN.findall(data))
+    return num_lines
+
+
 # === Documents ===
-
-
 def find_files(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
     """Returns the sorted files that globs match. A file with several names is listed once."""
     by_place = {}

@@ -17,7 +17,10 @@ def check_same_examples(labels, predictions) -> tuple[list, list]:
 
 
 def precision_recall_f1(right: int, predicted: int, wanted: int) -> dict:
-    """Returns scores in percent, 0 if a denominator is 0. `wanted` counts the labels' items."""
+    """Returns precision, recall and F1 in percent, 0 if a denominator is 0.
+
+    `right` of the `predicted` items are among the `wanted` ones, those in the labels.
+    """
     return {
         "precision": 100.0 * right / predicted if predicted else 0.0,
         "recall": 100.0 * right / wanted if wanted else 0.0,

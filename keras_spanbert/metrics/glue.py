@@ -29,7 +29,10 @@ _F1 = ("mrpc", "qqp")
 
 
 def task_name(task: str) -> str:
-    """Returns the name of a task in `CLASSES` for any spelling: `"SST2"` is `"sst-2"`."""
+    """Returns the name of a task in `CLASSES` for any spelling: `"SST2"` is `"sst-2"`.
+
+    Raises a `ValueError` if it is not one of GLUE's tasks.
+    """
     names = {name.replace("-", ""): name for name in CLASSES}
     name = names.get(str(task).lower().replace("-", "").replace("_", ""))
     check_in("task", task, name is not None, f"one of {', '.join(CLASSES)}")
@@ -52,7 +55,8 @@ def glue(task: str, labels, predictions) -> dict:
         Dict of floats, as fractions: `matthews_correlation` for CoLA and the diagnostic set;
         `accuracy` and `f1`, of class 1, for MRPC and QQP; `pearson` and `spearman` for STS-B;
         `accuracy` for the others. As in the released code, F1 and Matthews correlation are 0 if
-        they are not defined, and Pearson and Spearman correlation nan if one side is constant.
+        they are not defined. Pearson and Spearman correlation are nan if one side is constant:
+        check for it before selecting a model by them.
 
     Raises:
         ValueError: if the task or a label is unknown, there are no labels, the number of

@@ -119,14 +119,18 @@ class GraphNormalizer:
         # Bytes that are not UTF-8 match neither pattern.
         is_simple = tf.strings.regex_full_match(texts, self._simple_text)
         is_simple &= tf.strings.regex_full_match(simple, _SHORT_WORDS)
-        others = tf.where(~is_simple)  # Mostly none.
-        characters = tf.strings.unicode_decode(tf.gather_nd(texts, others), "UTF-8")
-        forms = tf.gather(self.forms, characters.values)
-        row_splits = tf.gather(forms.row_splits, characters.row_splits)
-        rows = tf.RaggedTensor.from_row_splits(forms.values, row_splits, validate=False)
-        normalized = tf.strings.unicode_encode(rows, "UTF-8")
-        normalized = tf.strings.regex_replace(normalized, _LONG_WORD, UNKNOWN_CHARACTER)
-        return tf.tensor_scatter_nd_update(simple, others, normalized)
+
+        def normalize_others():  # Mostly none, and `gather` checks all of the forms' row splits.
+            others = tf.where(~is_simple)
+            characters = tf.strings.unicode_decode(tf.gather_nd(texts, others), "UTF-8")
+            forms = tf.gather(self.forms, characters.values)
+            row_splits = tf.gather(forms.row_splits, characters.row_splits)
+            rows = tf.RaggedTensor.from_row_splits(forms.values, row_splits, validate=False)
+            normalized = tf.strings.unicode_encode(rows, "UTF-8")
+            normalized = tf.strings.regex_replace(normalized, _LONG_WORD, UNKNOWN_CHARACTER)
+            return tf.tensor_scatter_nd_update(simple, others, normalized)
+
+        return tf.cond(tf.reduce_all(is_simple), lambda: simple, normalize_others)
 
 
 def _lowercase(texts):

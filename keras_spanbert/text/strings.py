@@ -22,7 +22,10 @@ def replace_surrogates(text: str) -> str:
 
 
 def as_strings(name: str, value):
-    """Returns strings `[B]` in any container as a list, or as a graph's tensor of valid UTF-8."""
+    """Returns strings `[B]` in any container as a list, or as a graph's tensor of valid UTF-8.
+
+    Raises a `ValueError` if the argument `name` is something else.
+    """
     if is_symbolic(value):
         if value.dtype != tf.string or value.shape.rank != 1:
             raise ValueError(f"`{name}` must be strings [B]. Received: {name}={value!r:.80}")
@@ -66,7 +69,10 @@ def column(examples, name: str) -> list:
 
 
 def columns_of(examples, required: Sequence[str], optional: Sequence[str] = ()) -> dict:
-    """Returns columns by name. Optional ones have `None` for missing values, or are left out."""
+    """Returns columns of examples by name. Those that are optional have `None` for missing values.
+
+    An optional column that no example has is left out.
+    """
     found = [name for name in optional if any(name in example for example in examples)]
     return {
         **{name: column(examples, name) for name in required},

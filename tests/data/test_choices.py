@@ -69,12 +69,16 @@ def test_files_in_all_formats(tmp_path, benchmark, content, name, prompt):
         benchmark.read(path)
 
 
-@pytest.mark.parametrize("label", ["4", "A", "-1", "BB"])
-def test_invalid_label_is_refused(tmp_path, label):
-    path = write(tmp_path / "a.csv", SWAG + f",A,B,a,b,c,d,{label}\n")
-    message = f"a choice's number from 0, below 4. Received: '{label}'"
-    with pytest.raises(ValueError, match=f"{path}, line 2: a label must be {message}"):
-        swag.read(path)
+@each_format
+def test_invalid_label_is_refused(tmp_path, benchmark, content, name, prompt):
+    rule, other = "number from 0, below 4", "B"
+    if benchmark in (commonsense_qa, race):
+        rule, other = "letter, A to D", "1"
+    for label in [other, "b", "4", "E", "-1", "BB"]:
+        path = write(tmp_path / "a.csv", content.replace("LABEL", label))
+        message = f"a label must be a choice's {rule}. Received: '{label}'"
+        with pytest.raises(ValueError, match=rf"{path}, .* \d: {message}"):
+            benchmark.read(path)
 
 
 def without(value, key):

@@ -124,7 +124,11 @@ def test_pieces_have_the_marks_of_the_document(tokenizer, tmp_path, monkeypatch)
     ("line", "message"),
     [
         ([1], 'a document must be {"text"'),
-        ({"text": "ab", "spans": [[0, 3]]}, ".* <= 2, the length of the text.*0, 3"),
+        ({"text": "ab", "spans": [[0, 2], [0, 3]]}, ".* <= 2, the length of the text.*0, 3"),
+        ({"text": "ab", "spans": [[-1, 1]]}, r".*0 <= start < end.* \[-1, 1\]"),
+        ({"text": "ab", "spans": [[1, 1]]}, r".*0 <= start < end.* \[1, 1\]"),
+        ({"text": "ab", "spans": [[0, 1.0]]}, r".*of \[start, end\].* \[0, 1.0\]"),
+        ({"text": "ab", "spans": {"entity": [[0]]}}, r".*of \[start, end\].* \[0\]"),
         ({"text": "ab", "spans": {"entity": 3}}, "`spans` must be a list of"),
         ({"text": "ab", "spans": {"entities": []}}, "kinds .*: 'entities'"),
     ],

@@ -56,7 +56,8 @@ def test_pieces_of_a_long_document_join_to_its_text(tmp_path, small_chunks, boun
 
 
 def test_memory_does_not_grow_with_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "_READ_BYTES", 1 << 16)
+    for name in ["_READ_BYTES", "_RANGE_BYTES"]:
+        monkeypatch.setattr(text_files, name, 1 << 16)
     num_words = 1_000_000
     path = write(tmp_path / "a.txt", b"word " * num_words)  # 5 MB
     tracemalloc.start()
@@ -99,18 +100,18 @@ def test_invalid_text_error_gives_its_position(tmp_path, monkeypatch, read_bytes
 
 @pytest.mark.parametrize("damage", ["cut", "garbled"])
 def test_damaged_gzip_file_is_named(tmp_path, damage):
-    content = bytearray(gzip.compress(np.random.default_rng(0).bytes(4000).hex().encode()))
+    text = np.random.default_rng(0).bytes(4000).hex()
+    content = bytearray(gzip.compress(f"one\ntwo\n{text}".encode()))
     if damage == "cut":
         content = content[:2000]
     else:
         content[1000:1100] = b"\xff" * 100
     path = write(tmp_path / "a.gz", bytes(content))
-    for read, place in [
-        (Corpus, ""),
-        (lambda path: list(text_files.read_lines(path)), ", damaged after line 0"),
-    ]:
-        with pytest.raises(ValueError, match=f"gzip file must be whole. Received: {path}{place}:"):
-            read(path)
+    message = f"gzip file must be whole. Received: {path}"
+    with pytest.raises(ValueError, match=f"{message}: "):
+        Corpus(path)
+    with pytest.raises(ValueError, match=f"{message}, damaged after line 2: "):
+        list(text_files.read_lines(path))
 
 
 # === Ranges of large files ===
@@ -234,8 +235,10 @@ def test_shards_equal_blocks_of_the_text(tmp_path, small_ranges, kind, cross_doc
             np.testing.assert_array_equal(found, np.concatenate(list(expected)))
 
 
-def test_ranges_count_lines_that_end_at_carriage_returns(tmp_path, monkeypatch):
+@pytest.mark.parametrize("read_bytes", [1, 7, 1000])
+def test_ranges_count_lines_that_end_at_carriage_returns(tmp_path, monkeypatch, read_bytes):
     monkeypatch.setattr(text_files, "_RANGE_BYTES", 90)
+    monkeypatch.setattr(text_files, "_READ_BYTES", read_bytes)
     ends = np.random.default_rng(4).choice(["\n", "\r\n", "\r", "\r\r", "\r\r\n", "\n\n\r"], 200)
     rows = [json.dumps({"text": f"n {i}"}) + end for i, end in enumerate(ends)]
     path = write(tmp_path / "a.jsonl", "".join(rows))
