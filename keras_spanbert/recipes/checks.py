@@ -189,7 +189,10 @@ def _realpath(path):
 
 
 def check_file(flag: str, *others: str) -> None:
-    """Raises `ValueError` unless a flag names a new file, with new `others` that come with it."""
+    """Raises `ValueError` if a flag does not name a new file that can be written.
+
+    `others` are paths of files that are written with it.
+    """
     path = FLAGS[flag].value
     folder = os.path.dirname(path) or os.curdir
     # The run chooses its own file names in there, some of them only while it runs.

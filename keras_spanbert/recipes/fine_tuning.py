@@ -15,7 +15,10 @@ from keras_spanbert.wording import format_count
 
 
 def check(needs_predictions: bool = True) -> None:
-    """Checks the flags: a model, something to do, and a path for predictions."""
+    """Checks the flags: a model, something to do, and a path for predictions.
+
+    Without `needs_predictions`, --predict_data does not need --predictions.
+    """
     does_something = FLAGS.train_data or FLAGS.eval_data or FLAGS.predict_data or FLAGS.export
     if not FLAGS.preset or not does_something:
         some = "at least one of --train_data, --eval_data, --predict_data and --export"

@@ -96,7 +96,10 @@ _define_paths = functools.partial(
 
 
 class Group:
-    """Defines flags that the help shows under one name, which `about` introduces once."""
+    """Defines flags that the help shows under one name.
+
+    `about` introduces the group. Give it where the group's first flags are defined.
+    """
 
     def __init__(self, name: str, about: str = ""):
         self.name = name
@@ -141,7 +144,10 @@ def given() -> dict:
 
 # === Help ===
 def help_text(kind: str, groups: list[str], unused: list[str]) -> str:
-    """Returns the text of `--help` (common flags), `--helpshort` (names) or `--helpfull` (all)."""
+    """Returns the text of `--help` (common flags), `--helpshort` (names) or `--helpfull` (all).
+
+    `groups` are those of the task, without the flags `unused`.
+    """
     if kind == "helpfull":
         parts = [
             "\n".join([_wrap(f"{name}: {text}", 0), "", *map(_describe, own_flags(name)), ""])

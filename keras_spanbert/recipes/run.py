@@ -79,7 +79,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _help_text(kind, arguments):
-    """Returns the help for the task that the arguments name."""
+    """Returns the help for the task that the arguments name. Raises `ValueError` for others."""
     text = " ".join(arguments)
     task = ["pretrain", *re.findall(r"(?:^| )--?task[= ](\S+)", text)][-1]
     if task not in NAMES:

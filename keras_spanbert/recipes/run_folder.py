@@ -15,7 +15,8 @@ from keras_spanbert.recipes.recipe import find_recipe
 
 # Functions that remove the local folders of this process.
 _CLEANUPS = []
-# Parts of a resumed run that are not fetched at the start.
+# Parts of a resumed run that are not fetched here. Nothing reads them, except checkpoints, which
+# are fetched when they are read.
 _NOT_FETCHED = ("checkpoints/", "tensorboard/")
 
 # Flags that may change when a run is resumed.
@@ -29,7 +30,8 @@ CHANGEABLE_FLAGS = [
 class Run:
     """The run that is passed to every recipe.
 
-    It writes to `folder`, which is `output`, or a local copy of it if that is in a store.
+    It writes to `folder`, which is `output`, or a local folder that is copied to a store. If the
+    run `resumes`, the local folder starts with the contents of the store.
     """
 
     distribution: object  # `Distribution`, the devices and processes that train.

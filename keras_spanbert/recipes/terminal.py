@@ -64,8 +64,8 @@ def _redirect_own(record):
 def stop_on_signals(when: str, clean_up: bool = False) -> None:
     """Makes Ctrl-C and SIGTERM end the program with the line "interrupted `when`" on stderr.
 
-    With `clean_up`, partial files are removed first. Otherwise it ends at once, because imports
-    swallow exceptions.
+    `clean_up` removes partial files first. Otherwise the program ends at once, because libraries
+    swallow exceptions while they are imported.
     """
     stderr = os.dup(2)  # stderr itself is held back while TensorFlow loads.
 

@@ -36,9 +36,9 @@ class CheckpointFolder:
         self._seen = ()
 
     def lock(self) -> Callable[[], None]:
-        """Locks the folder and removes partial checkpoints. Returns a function that unlocks it.
+        """Creates and locks the folder, and removes partial checkpoints.
 
-        Raises `ValueError` if another run has locked it.
+        Returns a function that unlocks it. Raises `ValueError` if another run has locked it.
         """
         if self._is_store:
             for step in set(_steps(stores.entries(self.folder))).difference(self.steps()):
@@ -72,7 +72,8 @@ class CheckpointFolder:
     def read_newest(self, is_main: bool = True) -> tuple[str, dict, dict] | None:
         """Returns path, arrays and state of the newest complete checkpoint, or `None`.
 
-        The main process reads before the others, and sets damaged checkpoints aside.
+        The main process reads before the others, and sets damaged checkpoints aside. Raises
+        `ValueError` if all are damaged, or the newest has an unknown version.
         """
         steps = self.steps()
         for step in steps:

@@ -122,7 +122,8 @@ class StepCost:
 
         Returns:
             Dict of `step_ms`, `waiting_ms` (the part of it spent on waiting for input),
-            `tflops_per_second` (the model's FLOPs, in 10^12 per second) and `peak_gb`.
+            `tflops_per_second` (the model's FLOPs in these steps, divided by their time, in
+            10^12 per second) and `peak_gb`.
         """
         seconds, waited = (a - b for a, b in zip(self.now(), since))
         figures = {"step_ms": 1e3 * seconds / steps}

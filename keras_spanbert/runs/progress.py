@@ -12,8 +12,9 @@ _MIN_BAR = 10
 class ProgressLine:
     """A progress line that is redrawn in place and makes room for other lines.
 
-    Figures that do not fit the terminal are left out, and the remaining width becomes a bar. If
-    stdout is not a terminal, a new line is printed once in a while.
+    The line is never wider than the terminal. Figures that do not fit are left out, and the
+    remaining width becomes a bar. If stdout is not a terminal, a new line is printed once in a
+    while.
     """
 
     def __init__(self):

@@ -377,5 +377,6 @@ def _generators():
         return {}
     import torch
 
+    # The generator of this process's GPU.
     cuda = {"generator/cuda": torch.cuda} if torch.cuda.is_available() else {}
     return {"generator/cpu": torch.random, **cuda}
