@@ -351,7 +351,7 @@ class FromPreset:
             preset: string. A keras-hub preset, a checkpoint of Hugging Face, fairseq or Google's
                 BERT, an archive of one, in a folder or a store (`s3://...`), or `hf://owner/name`.
                 See `keras_spanbert.checkpoints`.
-            load_weights: bool. Used for backbones and tasks only. Defaults to `True`.
+            load_weights: bool. For backbones and tasks only, where it defaults to `True`.
             **kwargs: arguments of the class that replace the preset's. Tasks also take `dropout`
                 and `attention_dropout` of `SpanBertBackbone`; a head with a `dropout` gets the same
                 rate. Backbones and tasks also take `dtype`, which defaults to Keras's dtype policy.

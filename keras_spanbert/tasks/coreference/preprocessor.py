@@ -130,8 +130,8 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
             document: dict of
                 `sentences`: list of lists of words.
                 `speakers`: list of lists of names, one per word, or list of names, one
-                per sentence. Defaults to one speaker.
-                `doc_key`: string that begins with the genre. Defaults to `""`.
+                per sentence. By default one speaker.
+                `doc_key`: string that begins with the genre. By default empty.
                 `clusters`: lists of mentions `(first word, last word)`, with words
                 counted through the document. Clusters that share a mention are
                 merged. Defaults to none.
