@@ -5,6 +5,7 @@ import keras
 import numpy as np
 import own_task
 import pytest
+import tensorflow as tf
 import tiny_tasks
 import torch
 from batch_streams import KINDS, stream
@@ -66,6 +67,25 @@ def test_arrays_of_the_preprocessor(task, model, expected):
     arrays = model.preprocessor(*task.forms["columns"])
     assert evaluate(model, arrays) == pytest.approx(expected[0], rel=1e-5)
     assert_close(model.predict(arrays[0], **QUIET), expected[1], atol=1e-5)
+
+
+def dtypes(arrays):
+    return {np.asarray(array).dtype.name for array in keras.tree.flatten(arrays)}
+
+
+@once
+@pytest.mark.parametrize("task", tiny_tasks.TASKS, indirect=True)
+def test_arrays_have_32_bits(task, model):
+    columns = task.forms["columns"]
+    mapped = tf.data.Dataset.from_tensor_slices(columns).batch(10).map(model.preprocessor)
+    for arrays in [
+        model.preprocessor(*columns, np.ones(10)),
+        model.preprocessor(*task.forms["lists"]),
+        mapped.get_single_element(),
+    ]:
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(arrays)
+        assert dtypes((x, y)) == {"int32"}
+        assert weights is None or dtypes(weights) == {"float32"}
 
 
 every_stream = [(name, kind, "columns") for name in TASKS for kind in KINDS]

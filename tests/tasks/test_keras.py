@@ -1,4 +1,6 @@
-"""Every public callback of Keras with every task and its default `compile()`; `clone_model`."""
+"""Every public callback of Keras with every task and its default `compile()`; configs; clones."""
+
+import inspect
 
 import keras
 import numpy as np
@@ -51,6 +53,16 @@ def make(name, folder):
         "SwapEMAWeights": {"swap_on_epoch": True},
     }.get(name, {})
     return getattr(keras.callbacks, name)(*arguments, **options)
+
+
+@pytest.mark.once("torch")
+@pytest.mark.parametrize("of_task", ALL)
+def test_configs_have_all_arguments(of_task):
+    model, _ = task(of_task)
+    for thing in [model, model.preprocessor]:
+        arguments = {*inspect.signature(type(thing).__init__).parameters} - {"self", "kwargs"}
+        arguments.update(getattr(thing, "masking_config", {}))
+        assert arguments <= thing.get_config().keys()
 
 
 # The tests of two tasks on PyTorch are quick, as nothing is compiled.

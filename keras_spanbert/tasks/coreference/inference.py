@@ -515,8 +515,8 @@ def _tensors(preprocessor, words, sentence_sizes):
     )
     pieces = tf.concat([found, unknown], axis=1)
     sizes = tf.cast(pieces.row_lengths(), tf.int32)
+    added = preprocessor.added_separators()
     separators = tokenizer.cls_token_id, tokenizer.sep_token_id
-    added = separators if preprocessor.model_type == "overlap" else None
     segments = cut_into_segments(tnp, sizes, sentence_sizes, length, not added)
     ids = tf.gather(tf.concat([pieces.values, separators], axis=0), segments.index)
     (speaker,) = speaker_numbers(["-"], preprocessor.max_num_speakers, preprocessor.model_type)

@@ -19,6 +19,7 @@ from keras_spanbert.layers.array_functions import (
     cumsum,
     int32,
     range_like,
+    repeat,
     repeat_while,
     take,
 )
@@ -156,7 +157,7 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         size, sentences = check_document(document), document["sentences"]
         tokenizer = self.tokenizer
         separators = tokenizer.cls_token, tokenizer.sep_token
-        has_separators = self.model_type == "independent"
+        has_separators = not self.added_separators()
         document.setdefault("speakers", [["-"] * len(sentence) for sentence in sentences])
         clusters = merge_clusters(document.get("clusters", []))
         if "sentence_map" in document:
@@ -227,14 +228,11 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         The word of a separator is -1. If a document is in subtokens, each token is its own word.
         """
         document, word_of = self._segment(document)
-        tokenizer = self.tokenizer
-        id_of = tokenizer.reference.token_to_id
-        unknown = id_of(tokenizer.oov_token)
+        id_of = self.tokenizer.reference.token_to_id
+        unknown = id_of(self.tokenizer.oov_token)
         tokens = itertools.chain(*document["sentences"])
         ids = [id_of(replace_surrogates(token)) for token in tokens]
-        separators = None  # They are stored in the segments, or added here.
-        if self.model_type == "overlap":
-            separators = tokenizer.cls_token_id, tokenizer.sep_token_id
+        separators = self.added_separators()
         sizes = [len(segment) for segment in document["sentences"]]
         longest = max(sizes, default=0) + len(separators or ())
         if longest > self.sequence_length:
@@ -275,6 +273,12 @@ class SpanBertCoreferenceResolverPreprocessor(SpanBertPreprocessor):
         }
         return tensors, word_of
 
+    def added_separators(self) -> tuple[int, int] | None:
+        """Returns the ids of `[CLS]` and `[SEP]` if segments are stored without them."""
+        tokenizer = self.tokenizer
+        is_overlap = self.model_type == "overlap"
+        return (tokenizer.cls_token_id, tokenizer.sep_token_id) if is_overlap else None
+
 
 SEPARATOR_SPEAKER = "[SPL]"
 # Number of the speaker of separators.
@@ -305,9 +309,9 @@ def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separ
     A segment has as many subtokens as fit, up to the end of a sentence or else of a word.
     """
     none = np.zeros(1, np.int32)
-    word_of = xp.repeat(range_like(xp, sizes), sizes)
+    word_of = repeat(xp, range_like(xp, sizes), sizes)
     word_ends = xp.concatenate([none, cumsum(xp, sizes)], axis=0)
-    sentence_of = take(xp, xp.repeat(range_like(xp, sentence_sizes), sentence_sizes), word_of)
+    sentence_of = take(xp, repeat(xp, range_like(xp, sentence_sizes), sentence_sizes), word_of)
     last_words = xp.concatenate([none, cumsum(xp, sentence_sizes)], axis=0)
     sentence_ends = take(xp, word_ends, last_words)
     num_subtokens = word_ends[-1]
@@ -326,7 +330,7 @@ def cut_into_segments(xp, sizes, sentence_sizes, max_segment_len: int, has_separ
     begins, ends = limits[:-1], limits[1:]
     if not has_separators:
         return Segments(ends - begins, range_like(xp, word_of), word_of, sentence_of)
-    segment_of = xp.repeat(range_like(xp, begins), ends - begins + 2)
+    segment_of = repeat(xp, range_like(xp, begins), ends - begins + 2)
     index = range_like(xp, segment_of) - 2 * segment_of - 1
     is_first = index < take(xp, begins, segment_of)
     is_last = index == take(xp, ends, segment_of)

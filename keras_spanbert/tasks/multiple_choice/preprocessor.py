@@ -147,13 +147,14 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
             return y
         if y.dtype != np.int32 or y.ndim != 1:
             raise ValueError(f"{LABEL_RULE}. Received: {y!r:.80}")
-        if len(y) != len(inputs["choice_mask"]):
+        mask = inputs["choice_mask"]
+        if len(y) != len(mask):
             return y  # The call raises the error.
-        for row, (label, mask) in enumerate(zip(y, inputs["choice_mask"])):
-            if not 0 <= label < len(mask) or not mask[label]:
-                raise ValueError(
-                    f"{LABEL_RULE}. Received: {label} at {row}, a question of {mask.sum()} choices"
-                )
+        choice = np.arange(mask.shape[1])
+        is_right = ((choice == y[:, None]) & (mask > 0)).any(axis=1)
+        for row in np.flatnonzero(~is_right)[:1]:
+            received = f"{y[row]} at {row}, a question of {mask[row].sum()} choices"
+            raise ValueError(f"{LABEL_RULE}. Received: {received}")
         return y
 
     @accepts_datasets

@@ -4,7 +4,6 @@ Legend for the tokens of answers: N = questions, U = different contexts. All int
 """
 
 import numbers
-import re
 
 import keras
 import numpy as np
@@ -34,7 +33,6 @@ from keras_spanbert.text.tokens import (
 
 # Characters at which the released script splits words.
 _BLANKS = " \t\r\n\u202f"
-_BLANK = re.compile(f"[{_BLANKS}]")
 
 
 def answer_characters(answers, contexts) -> np.ndarray:
@@ -74,30 +72,36 @@ def answer_characters(answers, contexts) -> np.ndarray:
 
 
 def answer_tokens(texts, tokens, context_of, answers):
-    """Returns the first and the last token of each answer in its context, `[N]`, -1 for none.
+    """Returns the first and the last token of each answer in its context, int32 `[2, N]`.
 
-    These are the tokens that overlap the characters of the answer, or, if the tokenizer drops
-    these, those of the words that contain the answer. `texts` are U contexts and `tokens` their
-    `Tokens` with offsets, `context_of` is `[N]`, and `answers` are those of `answer_characters`.
+    The tokens are those that overlap the answer's characters, and if there are none, those of the
+    words that contain the answer. Both are -1 without an answer or such tokens. `texts` are U
+    contexts and `tokens` their `Tokens` with offsets, `context_of` is `[N]`, and `answers` are
+    those of `answer_characters`.
     """
-    found = np.full((2, len(answers)), -1, np.int32)
-    for i in np.flatnonzero(answers[:, 0] >= 0):
-        number = context_of[i]
-        own = slice(tokens.starts[number], tokens.starts[number] + tokens.sizes[number])
-        begins, ends = tokens.offsets[own].T
-        for start, stop in [answers[i], _whole_words(texts[number], *answers[i])]:
-            first, last = np.searchsorted(ends, start, "right"), np.searchsorted(begins, stop) - 1
-            if first <= last:
-                found[:, i] = first, last
-                break
-    return found
+    # === Answers and tokens, in characters of all contexts, with a blank after each ===
+    characters = "".join(f"{text} " for text in texts).encode("utf-32-le", "surrogatepass")
+    sizes = np.array([len(text) + 1 for text in texts], np.int64)
+    text_starts = np.cumsum(sizes) - sizes
+    has_answer = answers[:, 0] >= 0
+    start, stop = np.where(has_answer[:, None], answers, [0, 1]).T + text_starts[context_of]
+    begins, ends = (tokens.offsets[:-1] + np.repeat(text_starts, tokens.sizes)[:, None]).T
 
+    def overlap(start, stop):
+        found = np.searchsorted(ends, start, "right"), np.searchsorted(begins, stop) - 1
+        return np.stack(found)
 
-def _whole_words(text, start, stop):
-    """Returns the start and the stop of the words that contain some characters."""
-    blank = _BLANK.search(text, stop - 1)
-    stop = max(blank.start() if blank else len(text), stop)
-    return max(text.rfind(blank, 0, start) for blank in _BLANKS) + 1, stop
+    # === The whole words, for answers without tokens ===
+    blanks = np.isin(np.frombuffer(characters, np.uint32), list(map(ord, _BLANKS)))
+    blanks = np.flatnonzero(blanks)
+    before = np.searchsorted(blanks, start) - 1
+    word_start = np.where(before < 0, 0, blanks[np.maximum(before, 0)] + 1)
+    word_stop = np.maximum(blanks[np.searchsorted(blanks, stop - 1)], stop)
+
+    own, words = overlap(start, stop), overlap(word_start, word_stop)
+    found = np.where(own[0] > own[1], words, own)
+    has_tokens = has_answer & (found[0] <= found[1])
+    return np.where(has_tokens, found - tokens.starts[context_of], -1).astype(np.int32)
 
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")

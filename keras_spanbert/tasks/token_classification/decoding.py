@@ -9,7 +9,7 @@ import collections
 
 import numpy as np
 
-from keras_spanbert.layers.array_functions import range_like, repeat_while, take
+from keras_spanbert.layers.array_functions import range_like, repeat, repeat_while, take
 from keras_spanbert.metrics.entities import ROLES
 from keras_spanbert.optional import tf, tnp
 from keras_spanbert.serving.saved_model import window_logits
@@ -180,7 +180,7 @@ def put(xp, x, rows, values):
 
 def _texts(xp, num_words):
     """Returns the text of each word: int64 `[S]`."""
-    return xp.repeat(range_like(xp, num_words, np.int64), num_words)
+    return repeat(xp, range_like(xp, num_words, np.int64), num_words)
 
 
 def _is_first(xp, num_words):

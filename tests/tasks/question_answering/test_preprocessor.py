@@ -55,9 +55,9 @@ def test_windows_by_hand():
 
 
 def test_answer_without_tokens_is_the_whole_word():
-    answers = [{"text": "\u200d", "answer_start": 3}]
-    windows = build().windows(["who"], ["a b\u200dx c"], answers)
-    assert windows["start"] == 4 and windows["end"] == 5
+    contexts, answer = ["a b\u200dx c", "a\u202f\u200db"], {"text": "\u200d", "answer_start": 3}
+    windows = build().windows(["who"] * 2, contexts, [answer, {**answer, "answer_start": 2}])
+    assert windows["start"].tolist() == [4, 4] and windows["end"].tolist() == [5, 4]
 
 
 # Contexts, and answers with the number of their earlier occurrences in the context.

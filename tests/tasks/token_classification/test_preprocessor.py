@@ -44,6 +44,16 @@ def test_label_is_on_the_first_token_in_the_best_window():
     ]
 
 
+def test_longer_and_earlier_windows_come_first():
+    # Tokens 0-3, 3-6 and 6-7.
+    windows = preprocessor(6, doc_stride=3).windows([["a"] * 8])
+    assert windows["is_label"].sum(axis=1).tolist() == [4, 3, 1]
+    # Tokens 0-200 and 120-201. The second shows one token more, but the first has 119 more tokens,
+    # each of which counts as a hundredth.
+    windows = preprocessor(203, doc_stride=120).windows([["a"] * 202])
+    assert windows["is_label"].sum(axis=1).tolist() == [201, 1]
+
+
 @pytest.mark.parametrize("length, stride", [(3, None), (7, 1), (16, None), (16, 14)])
 def test_each_word_with_tokens_has_one_label_in_all_windows(length, stride):
     rng = np.random.default_rng(0)
