@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 import tiny_answerer
 
+from keras_spanbert.serving import saved_model
 from keras_spanbert.serving.saved_model import outputs_by_length, trim_padding, window_logits
 
 pytestmark = pytest.mark.once("tensorflow")
@@ -57,3 +58,12 @@ def test_served_answers_are_those_of_the_model():
             assert served["score"][i].numpy() == pytest.approx(best["score"], abs=1e-5)
             lengths.append(len(best["answer"].split()))
     assert lengths[:2] == [1, 1] and max(lengths) > 1
+
+
+def test_arguments_of_an_export_reach_the_serving_function(tmp_path, monkeypatch):
+    model, found = tiny_answerer.build(), []
+    monkeypatch.setattr(type(model), "serving_function", lambda _, **kwargs: found.append(kwargs))
+    monkeypatch.setattr(saved_model, "_export", lambda *_: None)
+    saved_model.export_saved_model(model, tmp_path / "a", max_answer_length=7, other=1)
+    saved_model.export_saved_model(model, tmp_path / "b")
+    assert found == [{"max_answer_length": 7, "other": 1}, {}]
