@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_spanbert.layers.dropout import Dropout
+from keras_spanbert.layers.softmax import softmax_backward, softmax_forward, wide_dtype
 from keras_spanbert.layers.sublayers import config_of
 
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head; T attends to S.
@@ -14,7 +15,11 @@ from keras_spanbert.layers.sublayers import config_of
 
 @keras.saving.register_keras_serializable(package="keras_spanbert")
 class SelfAttention(keras.layers.Layer):
-    """BERT's multi-head self attention: see `attend`. `num_heads` must divide H."""
+    """BERT's multi-head self attention: see `attend`.
+
+    `num_heads` must divide H. `dropout` is the rate of the attention weights. `padding_mask`, int
+    or bool `[B, L]`, is 0 for tokens that are not attended to.
+    """
 
     def __init__(
         self, num_heads: int, dropout: float = 0.0, kernel_initializer="glorot_uniform", **kwargs
@@ -78,10 +83,12 @@ def attend(query, key, value, padding_mask=None, dropout=None, training=None):
 
     The softmax of `query . key / sqrt(D)` is over the tokens that are not padding: `padding_mask`,
     int or bool `[B, L]`, is 0 there. A row that is all padding gets the plain mean of its values.
-    In training, `dropout`, a layer with a `rate`, is applied to the weights. Platforms differ:
+    Padding tokens attend like other tokens. In training, `dropout`, a layer with a `rate`, is
+    applied to the weights. The implementation depends on the platform:
 
-    - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, without dropout. With dropout in 16
-      bits on NVIDIA GPUs, a kernel of this library. All support some dtypes and shapes only.
+    - JAX: splash attention on TPUs and cuDNN's kernel on GPUs, if no dropout is applied and the
+      kernel supports the dtype and the shape. With dropout in 16 bits on NVIDIA GPUs, a kernel of
+      this library, if `L` is a multiple of 128 and `D` is 32 or 64.
     - PyTorch: `torch.nn.functional.scaled_dot_product_attention`, on CPUs only without dropout.
       Dropout on GPUs uses PyTorch's own random generator, as Keras's `Dropout` does there.
     - Otherwise, and after `keras.config.disable_flash_attention()`: plain products and a softmax in
@@ -125,7 +132,7 @@ def _attend(query, key, value, padding_mask, seed=None, dropout=None):
     bias = None
     if padding_mask is not None:
         # Cheaper than `where`: the sum broadcasts, and its gradient needs no computation.
-        bias = (1.0 - ops.cast(padding_mask, _wide_dtype(query))) * -1e9
+        bias = (1.0 - ops.cast(padding_mask, wide_dtype(query))) * -1e9
         bias = bias[:, None, None, :]  # [B, 1, 1, S]
     if isinstance(dropout, Dropout) and dropout.draws_in_jax:
         from keras_spanbert.layers import jax_gradients
@@ -147,7 +154,7 @@ def _softmax(scores, bias):
         # Keras's custom gradient would keep the scores too, and cause graph breaks.
         from keras_spanbert.layers.torch_layers import HalfSoftmax
 
-        return HalfSoftmax.apply(scores, bias, softmax_forward, softmax_backward)
+        return HalfSoftmax.apply(scores, bias)
 
     @ops.custom_gradient
     def softmax(scores, *bias):
@@ -159,26 +166,3 @@ def _softmax(scores, bias):
         return weights, gradient
 
     return softmax(scores) if bias is None else softmax(scores, bias)
-
-
-def softmax_backward(weights, upstream):
-    """Returns the gradient of the scores from the 16-bit weights and the gradient of these."""
-    wide, upstream = (ops.cast(x, "float32") for x in (weights, upstream))
-    mean = ops.sum(wide * upstream, axis=-1, keepdims=True)
-    return ops.cast(wide * (upstream - mean), weights.dtype)
-
-
-def softmax_forward(scores, bias=None):
-    """Returns the softmax over the last axis of scores plus a bias, in the scores' dtype."""
-    if scores.shape[-1] == 1:
-        return scores * 0.0 + 1.0  # Keras would warn about a softmax over one value.
-    # A 16-bit sum of hundreds of weights is off by several percent.
-    wide = ops.cast(scores, _wide_dtype(scores))
-    if bias is not None:
-        wide += bias  # With PyTorch, this changes float32 scores in place.
-    return ops.cast(ops.softmax(wide, axis=-1), scores.dtype)
-
-
-def _wide_dtype(x):
-    # PyTorch's compiler cannot trace `keras.backend.result_type`.
-    return "float64" if keras.backend.standardize_dtype(x.dtype) == "float64" else "float32"

@@ -48,7 +48,10 @@ def fuses_dropout(query, dropout) -> bool:
 
 
 def attend_with_dropout(query, key, value, padding_mask, dropout, plain):
-    """Like `attend_fused`, with dropout of the weights. `plain` draws the same mask from a seed."""
+    """Computes attention with dropout of its weights, with our kernel on NVIDIA GPUs.
+
+    The arrays are those of `attend_fused`. `plain` also takes a seed, and draws the same mask.
+    """
     flash = functools.partial(flash_attention, rate=dropout.rate)
     seed = dropout.seed_generator.next()
     return jax.lax.platform_dependent(

@@ -105,7 +105,8 @@ def _call(kernel, sizes, blocks, wholes, outputs, by_key=False):
     """Runs a kernel for each row, head, and block of queries (of keys with `by_key`).
 
     The kernel takes the size of the blocks it loops over, and references to its block of `blocks`,
-    `wholes` of its row and head, and its block of each of `outputs`.
+    to `wholes` of its row and head, and to its block of each of `outputs`. Arrays are
+    `[B, L, N, D]`, `[B, N, L]`, `[B, L]` or `None`.
     """
     rows, length, num_heads, head_dim = outputs[0].shape
     of_queries, of_keys = (math.gcd(size, length) for size in sizes[:2])

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from keras_spanbert.layers.softmax import softmax_forward
+
 
 def are_cheaper(dtype) -> bool:
     """Returns whether the gradients of this module are faster for a dtype on this platform."""
@@ -186,7 +188,7 @@ def attend_with_dropout(query, key, value, bias, dropout, seed=None):
     """Computes attention with dropout of its weights, 16-bit float `[B, L, N, D]` to that shape.
 
     The query is already scaled. `bias`, float32 `[B, 1, 1, S]` or `None`, has no gradient.
-    `dropout` draws with `seed` or else with its next seed.
+    `dropout` is a layer that `draws_in_jax`, with `seed` or else with its next seed.
     """
     rows, length, num_heads, _ = query.shape
     seed = dropout.seed_generator.next() if seed is None else seed
@@ -200,8 +202,7 @@ def _attend(scale, query, key, value, bias, keep):
 
 
 def _attend_forward(scale, query, key, value, bias, keep):
-    scores = jnp.einsum("bsnd,btnd->bnts", key, query).astype(jnp.float32)
-    weights = jax.nn.softmax(scores if bias is None else scores + bias).astype(query.dtype)
+    weights = softmax_forward(jnp.einsum("bsnd,btnd->bnts", key, query), bias)
     dropped = jnp.where(keep, scale(weights), 0)
     # Kept in float32, because rounded means would add the same error to all scores of a row. The
     # gradients of the weights are not rounded either, so that the sum over a row stays 0.

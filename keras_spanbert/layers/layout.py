@@ -17,7 +17,11 @@ def new_layout(mesh: keras.distribution.DeviceMesh) -> keras.distribution.Layout
 
 
 def add_layout(layout: dict[str, tuple]) -> None:
-    """With `distribute("model")`, adds entries of a `LayoutMap` for variables made afterwards."""
+    """Splits variables that are made afterwards, by paths: see `keras.distribution.LayoutMap`.
+
+    `layout` maps regular expressions to axes, one of which is `"model"`. Without model parallelism,
+    or with a layout of the user's own, nothing changes.
+    """
     if not shares_model():
         return
     # This library's layouts split the first dense layer of an attention or feedforward network by
@@ -35,9 +39,10 @@ def shares_model() -> bool:
 
 
 def relayout(weight, axes: tuple):
-    """Returns the value of a variable or tensor. In a step, it is split along `"model"` of `axes`.
+    """Returns the value of a variable or tensor, split differently in a step than in storage.
 
-    Gradients are split like the stored weight. Devices need not divide the axis evenly.
+    Its gradient and the optimizer's variables are split like the stored weight. `axes` have
+    `"model"` for the axis to split, whose size need not be a multiple of the number of devices.
     """
     if not shares_model():
         return weight

@@ -241,8 +241,9 @@ class SpanMasking(TokenLayer):
 
         Args:
             batch_size, sequence_length: ints. B and L of the call.
-            seed, first_row: those of the call. With `num_mask_copies`, draws depend
+            seed: int or two ints. Seed of the call. With `num_mask_copies`, draws depend
                 on the ids, and this method returns others of their distribution.
+            first_row: int. `first_row` of the call. Defaults to `0`.
 
         Returns:
             int32 array `[B, K]`, in words.

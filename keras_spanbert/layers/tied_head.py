@@ -168,8 +168,9 @@ class TiedHead(keras.layers.Layer):
 class MaskedLMHead(TiedHead):
     """Predicts the tokens at `mask_positions` `[B, M]`: logits `[B, M, V]`.
 
-    `y = LayerNorm(GELU(W x + b1))`, `logits = y E^T + b`. E is that of `SpanBoundaryHead`,
-    and b is this head's own bias. The weights are those of keras-hub's `MaskedLMHead`.
+    `y = LayerNorm(GELU(W x + b1))`, `logits = y E^T + b`. E is the tied input embedding (or a
+    kernel of this head), and b is this head's own bias. The weights are those of keras-hub's
+    `MaskedLMHead`, and the arguments those of `TiedHead`.
     """
 
     def build(self, sequence_output_shape, mask_positions_shape=None):

@@ -17,7 +17,9 @@ _NUMPY_DRAWS, _TENSORFLOW_DRAWS = 4, 2
 class TokenLayer(keras.layers.Layer):
     """A layer that changes batches of token ids with NumPy, and in `tf.data` with TensorFlow.
 
-    A class sets the shapes that it accepts, and `shape_rule`, which describes them in messages.
+    A class sets `ranks`, `least_rows` and `least_length`, the shapes that it accepts, and
+    `shape_rule`, which describes them in messages. Calls without a `seed` use that of the
+    constructor, by default a random one.
     """
 
     ranks: tuple[int, ...] = (2,)
@@ -50,7 +52,10 @@ class TokenLayer(keras.layers.Layer):
         return tf.stack([self.base_seed, self._num_calls.assign_add(1)])
 
     def set_kinds(self, **kinds: int) -> None:
-        """Sets `kinds` of token ids, by the attributes that hold them. The last one counts."""
+        """Sets `kinds`, int8 `[vocabulary_size]`: the kind of each token id, 0 by default.
+
+        Each argument is an attribute that holds ids, with their kind. The last one counts.
+        """
         self.kinds = np.zeros(self.vocabulary_size, np.int8)
         for name, kind in kinds.items():
             ids = np.atleast_1d(np.asarray(getattr(self, name), np.int64))
@@ -62,7 +67,8 @@ class TokenLayer(keras.layers.Layer):
     def run(self, function, token_ids, seed, first_row, *args) -> dict:
         """Calls `function(xp, token_ids, seed, first_row, *args)`, which returns a dict of arrays.
 
-        Returns TensorFlow's tensors in `tf.data`, NumPy arrays in Grain, else those of the backend.
+        Token ids become int32 arrays of `xp`. Returns tensors of TensorFlow in `tf.data`, NumPy
+        arrays in a Grain pipeline, otherwise tensors of the backend.
         """
         is_graph, xp = in_graph(), np
         if is_graph:
@@ -131,8 +137,9 @@ def as_array(xp, name: str, value):
 def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
     """Returns uniform draws in [0, 1), float64 `[num_rows, num_columns]`.
 
-    The draws of a row depend only on the seed, the `stream` and the row's number. Raises
-    `ValueError` unless `seed` is an int or two ints, and `first_row` an int.
+    The draws of a row depend only on the seed, the `stream` and the row's number. Rows are
+    numbered from `first_row`. To use one seed for several purposes, give each its own `stream`.
+    Raises `ValueError` unless `seed` is an int or two ints, and `first_row` an int.
     """
     try:
         given = seed if hasattr(seed, "dtype") else np.asarray(seed)
@@ -180,8 +187,8 @@ def uniform(seed, num_rows, num_columns, stream: int = 0, first_row=0):
 def row_uniform(xp, token_ids, number, seed: int, num_columns: int):
     """Returns uniform draws float64 `[B, num_columns]` that do not depend on the rest of the batch.
 
-    Draw j is a hash of the row of `token_ids`, of `number` `[B, 1]`, of the seed and of j, as in
-    splitmix64 (Steele et al. 2014).
+    Draw j is a hash of the row of `token_ids` `[B, L]`, of `number` `[B, 1]`, of the seed and of j,
+    as in splitmix64 (Steele et al. 2014), the same with NumPy and TensorFlow.
     """
     counters = _STEP * np.arange(1, max(token_ids.shape[1], num_columns) + 1, dtype=np.uint64)
     seed = _mix_bits(np, np.array([seed % 2**64], np.uint64))

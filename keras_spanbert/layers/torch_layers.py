@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from keras_spanbert.keras_private import current_values, plain_kernel
+from keras_spanbert.layers.softmax import softmax_backward, softmax_forward
 from keras_spanbert.wording import LOG
 
 # B = batch, L = length, H = hidden size, N = heads, D = size of a head.
@@ -135,7 +136,10 @@ def is_fused(x, dropout_rate: float) -> bool:
 
 
 def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
-    """Calls PyTorch's attention, float `[B, L, N, D]` to that shape. `padding_mask` is `[B, L]`."""
+    """Calls `scaled_dot_product_attention`, float `[B, L, N, D]` to the same shape.
+
+    `padding_mask` is an int or bool tensor `[B, L]` or `None`.
+    """
     mask = None
     if padding_mask is not None:
         # Kernels return NaN for rows without tokens. Here all scores of such a row are 0. With a
@@ -152,16 +156,15 @@ def attend_fused(query, key, value, padding_mask, dropout_rate=0.0):
 
 
 class HalfSoftmax(torch.autograd.Function):
-    """`attention.softmax_forward` for 16-bit floats, with `softmax_backward` as its gradient."""
+    """`softmax_forward` for 16-bit floats, with `softmax_backward` as its gradient."""
 
     @staticmethod
-    def forward(ctx, scores, bias, softmax, gradient):
-        weights = softmax(scores, bias)
+    def forward(ctx, scores, bias):
+        weights = softmax_forward(scores, bias)
         ctx.save_for_backward(weights)
-        ctx.gradient = gradient
         return weights
 
     @staticmethod
     def backward(ctx, upstream):
         (weights,) = ctx.saved_tensors
-        return ctx.gradient(weights, upstream), None, None, None
+        return softmax_backward(weights, upstream), None
