@@ -35,8 +35,6 @@ _CONFIGS = {
     keras_hub.models.Preprocessor: "preprocessor.json",
     keras_hub.tokenizers.Tokenizer: "tokenizer.json",
 }
-# Small files. keras-hub presets have a dozen.
-_SETTINGS = ("*.json", "vocab.txt")
 # Arguments of `from_preset` for `open_source`, not for the class.
 OPTIONS = ("num_heads", "vocabulary")
 _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
@@ -44,6 +42,11 @@ _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
 _OF_BACKBONE = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
 # A head belongs to its backbone: an old one must not remain next to a new backbone.
 _WEIGHTS = (*_OF_BACKBONE, "task.json", "task.weights.h5")
+# What a handle downloads first. Repositories have other JSON files, some of them large.
+_SETTINGS = (
+    *_CONFIGS.values(), "metadata.json", huggingface.OLD_CONFIG, *VOCABULARY_FILES,
+    *(f"{weights}.index.json" for weights in tensors.WEIGHTS),
+)  # fmt: skip
 # Whether this thread is saving an object that may save its parts in the same way.
 _IS_SAVING = contextvars.ContextVar("is_saving", default=False)
 
@@ -306,10 +309,7 @@ def _download(handle):
         raise ValueError(f"A Hugging Face handle must be hf://owner/name. Received: {handle}")
 
     def download(*names):
-        # `*` also matches "/", and other folders may have large JSON files.
-        return huggingface_hub.snapshot_download(
-            match[1], allow_patterns=list(names), ignore_patterns=["*/*.json"]
-        )
+        return huggingface_hub.snapshot_download(match[1], allow_patterns=list(names))
 
     def is_there(name):
         return os.path.isfile(os.path.join(folder, name))
@@ -317,7 +317,7 @@ def _download(handle):
     try:
         folder = download(*_SETTINGS)
         if _is_preset(folder):
-            return download(*_SETTINGS, "*.weights.h5", "assets/*")
+            return download(*_SETTINGS, *_WEIGHTS, "assets/*")
         # Download a single set of weights: the repository may have gigabytes of others.
         for weights in tensors.WEIGHTS:
             index = f"{weights}.index.json"

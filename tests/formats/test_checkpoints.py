@@ -7,6 +7,7 @@ import functools
 import io
 import json
 import os
+import pathlib
 import pickle
 import re
 import shutil
@@ -545,33 +546,46 @@ def test_handle_is_found_in_the_hub_cache(hf_folder, tmp_path, monkeypatch):
     assert open_source("hf://someone/bert").settings["hidden_size"] == 30
 
 
-@pytest.mark.parametrize("file_format", ["safetensors", "bin", "sharded"])
+def write_ours(model, folder, save):
+    save(ks.SpanBertPretrainer.from_preset(write(model, folder / "theirs")), folder / "ours")
+    return folder / "ours"
+
+
+OURS = {
+    "preset": functools.partial(write_ours, save=ks.SpanBertPretrainer.save_to_preset),
+    "SBO head": functools.partial(write_ours, save=ks.checkpoints.to_huggingface),
+}
+
+
+@pytest.mark.parametrize("file_format", ["safetensors", "bin", "sharded", *OURS])
 def test_handle_downloads_one_set_of_weights(models, tmp_path, monkeypatch, file_format):
     import huggingface_hub
 
-    cache = tmp_path / "cache"
-    hub = {"safetensors": write, **WRITERS}[file_format](models("pretraining"), tmp_path / "hub")
-    others = ["tf_model.h5", "flax_model.msgpack", "onnx/model.safetensors", "onnx/data.json"]
-    (hub / "onnx").mkdir()
+    cache, writers = tmp_path / "cache", {"safetensors": write, **WRITERS, **OURS}
+    hub = writers[file_format](models("pretraining"), tmp_path / "hub")
+    wanted = {path.relative_to(hub).as_posix() for path in hub.rglob("*") if path.is_file()}
+    others = [
+        "tf_model.h5", "data.json", "onnx/model.safetensors", "onnx/data.json", "optimizer.pt",
+        "checkpoints/step-5/model.weights.h5", "optimizer.weights.h5",
+        *["pytorch_model.bin"] * (file_format != "bin"),
+    ]  # fmt: skip
     for name in others:
+        (hub / name).parent.mkdir(parents=True, exist_ok=True)
         (hub / name).write_bytes(b"x")
 
-    def snapshot_download(repo_id, allow_patterns, ignore_patterns):
+    def snapshot_download(repo_id, allow_patterns):
         assert repo_id == "someone/bert"
-        for path in hub.rglob("*"):
-            name = str(path.relative_to(hub))
-            is_named, is_ignored = (
-                any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-                for patterns in [allow_patterns, ignore_patterns]
-            )
-            if path.is_file() and is_named and not is_ignored:
+        for path in filter(pathlib.Path.is_file, hub.rglob("*")):
+            name = path.relative_to(hub).as_posix()
+            if any(fnmatch.fnmatch(name, pattern) for pattern in allow_patterns):
                 (cache / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, cache / name)
         return str(cache)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert_same(*(ks.checkpoints.from_huggingface(path) for path in ["hf://someone/bert", hub]))
-    assert not any((cache / name).exists() for name in others)
+    assert_same(*(ks.SpanBertBackbone.from_preset(x) for x in ["hf://someone/bert", hub]))
+    found = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
+    assert found == wanted
 
 
 # === The command ===
