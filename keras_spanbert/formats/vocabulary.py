@@ -155,7 +155,8 @@ def read_tokenizer_file(path: str, lowercase: bool) -> tuple[list[str], dict[str
             f"`lowercase` (--lowercase) must be {theirs}, as in {path}. Received: {lowercase}"
         )
     added, _ = read_added_tokens(path, tokens)
-    return [*tokens, *(token for token in added if token not in tokens)], added
+    known = set(tokens)
+    return [*tokens, *(token for token in added if token not in known)], added
 
 
 def find_vocabulary(
@@ -165,13 +166,13 @@ def find_vocabulary(
 
     Without a vocabulary, there are no arguments.
     """
-    place = vocabulary or folder
-    paths = [os.path.join(place, name) for name in ["vocab.txt", "tokenizer.json"]]
-    is_file = vocabulary and not os.path.isdir(vocabulary)
-    paths = [vocabulary] if is_file else list(filter(os.path.isfile, paths))
-    if not paths:
+    path = place = cache.local_copy(vocabulary or folder)
+    if os.path.isdir(place):
+        paths = [os.path.join(place, name) for name in ["vocab.txt", "tokenizer.json"]]
+        path = next(filter(os.path.isfile, paths), None)
+    if path is None:
         return {}, ["No tokenizer: neither vocab.txt nor tokenizer.json exists"]
-    tokens = read_vocabulary(paths[0])
+    tokens = read_vocabulary(path)
     # As in transformers, the last of equal tokens is found in texts.
     last = {token: number for number, token in enumerate(tokens)}
     repeated = [number for number, token in enumerate(tokens) if last[token] != number]

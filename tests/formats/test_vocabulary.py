@@ -1,3 +1,4 @@
+import fsspec
 import pytest
 from data_files import write
 
@@ -58,6 +59,9 @@ def test_vocabulary_from_text_or_tokenizer_file(tmp_path):
     # Only \n and \r\n end lines, as U+2028 is a token of some vocabularies.
     write(tmp_path / "vocab.txt", "a\r\nb\n\u2028\n")
     assert find_vocabulary(tmp_path)[0]["vocabulary"] == ["a", "b", "\u2028"]
+    fsspec.filesystem("memory").pipe("/words/vocab.txt", b"the\n")
+    for place in ["memory://words", "memory://words/vocab.txt"]:
+        assert find_vocabulary(tmp_path, place)[0]["vocabulary"] == ["the"]
     with pytest.raises(ValueError, match="vocab.txt must be UTF-8"):
         read_vocabulary(write(tmp_path / "vocab.txt", b"a\n\xff\n"))
 
