@@ -54,18 +54,40 @@ def test_safe_mode_of_loading_is_known():
     assert seen == [True, False] and not keras_private.is_loading_safely()
 
 
+def test_dtype_policy_is_replaced_in_a_layer_with_a_map():
+    float16 = keras.DTypePolicy("float16")
+    policies = keras.dtype_policies.DTypePolicyMap("float32", {"dense": float16})
+    layer = keras.layers.Dense(1, dtype=policies, name="dense")
+    layer.build((None, 1))
+    layer.dtype_policy = policies["dense"]
+    assert layer.dtype_policy is policies  # Otherwise the workaround is not needed.
+    keras_private.set_dtype_policy(layer, policies["dense"])
+    assert layer.dtype_policy is float16
+
+
 def test_user_can_refuse_overwriting(monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: "n")
     assert not keras_private.ask_to_overwrite("model.keras")
 
 
-def test_files_of_a_preset_are_found(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    preset = str(tmp_path)
-    assert keras_private.preset_file(preset, "config.json") == str(tmp_path / "config.json")
-    assert keras_private.preset_file(preset, "task.json") is None
-    with pytest.raises(ValueError, match="Unknown preset identifier"):
-        keras_private.preset_file("gone", "config.json")
+def test_fit_starts_with_the_epoch_set_by_a_callback():
+    class Late(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.epochs = []
+
+        def on_train_begin(self, logs=None):
+            keras_private.set_initial_epoch(self.model, 2)
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epochs.append(epoch)
+            keras_private.set_initial_epoch(self.model, None)
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    late = Late()
+    model.fit(np.ones((2, 1)), np.ones((2, 1)), epochs=4, callbacks=[late], verbose=0)
+    assert late.epochs == [2, 3]
 
 
 def test_training_is_traced_once():
@@ -123,6 +145,30 @@ def test_optimizer_moments_belong_to_the_variables():
         assert all([tuple(v.shape) for v in kept] in ([], [(5,), (2,)]) for kept in found)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="specific to PyTorch")
+def test_variables_are_updated_together():
+    updates = []
+
+    class Together(keras_private.FusedUpdateMixin, keras.optimizers.Optimizer):
+        def fused_update(self, grads, variables, learning_rate):
+            updates.append(([float(grad[0]) for grad in grads], variables, float(learning_rate)))
+
+    variables = [keras.Variable(np.zeros(1)) for _ in range(2)]
+    optimizer = Together(0.5, global_clipnorm=1.0)
+    optimizer.apply([keras.ops.full((1,), x) for x in [3.0, 4.0]], variables)
+    # Clipping is tested elsewhere.
+    assert updates == [([3.0, 4.0], variables, 0.5)]
+
+
+def test_files_of_a_preset_are_found(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    preset = str(tmp_path)
+    assert keras_private.preset_file(preset, "config.json") == str(tmp_path / "config.json")
+    assert keras_private.preset_file(preset, "task.json") is None
+    with pytest.raises(ValueError, match="Unknown preset identifier"):
+        keras_private.preset_file("gone", "config.json")
+
+
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="used on PyTorch only")
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_layers_are_called_as_by_keras(dtype):
@@ -168,8 +214,33 @@ def test_loss_and_metrics_are_those_of_keras():
     assert set(model.train_on_batch(x, y, return_dict=True)) == {"loss"}
 
 
+def test_plain_kernel_is_the_public_one():
+    for layer in [keras.layers.Dense(3), keras.layers.EinsumDense("ab,bc->ac", 3)]:
+        layer.build((2, 5))
+        assert keras_private.plain_kernel(layer) is layer.kernel
+
+
 def test_optimizers_of_a_backend_have_a_class_of_their_own():
     assert keras_private.backend_adamw() is type(keras.optimizers.AdamW())
+
+
+@pytest.mark.parametrize("kind", ["kernel", "embeddings"])
+def test_lora_weights_are_found_and_removed(kind):
+    if kind == "kernel":
+        layer, x = keras.layers.Dense(3), np.eye(5, dtype="float32")
+    else:
+        layer, x = keras.layers.Embedding(5, 3), np.arange(5)
+    before = keras.ops.convert_to_numpy(layer(x))
+    assert keras_private.lora_variables(layer)[1:] == [None, None]
+    layer.enable_lora(2)
+    table, a, b = keras_private.lora_variables(layer)
+    assert [v.name for v in (table, a, b)] == [kind, f"lora_{kind}_a", f"lora_{kind}_b"]
+    b.assign(np.ones((2, 3)))
+    assert np.abs(keras.ops.convert_to_numpy(layer(x)) - before).max() > 0.01
+    keras_private.remove_lora(layer, [layer])
+    assert not layer.lora_enabled and len(layer.weights) == (2 if kind == "kernel" else 1)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(x)), before)
+    layer.enable_lora(1)
 
 
 def test_layers_have_the_indices_of_keras_hub():
