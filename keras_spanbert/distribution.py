@@ -34,7 +34,10 @@ def to_numpy(variable: keras.Variable) -> np.ndarray:
 
 
 def assign(variable: keras.Variable, array) -> None:
-    """Sets a variable to an array that is equal in all processes. Each reads only its own parts."""
+    """Sets a variable to an array with the same value in all processes.
+
+    If the variable is split over processes, only slices of this process's parts are read.
+    """
     if not is_sharded(variable):
         variable.assign(np.asarray(array))
         return
@@ -135,7 +138,10 @@ def wrap_in_ddp(model: keras.Model, call: Callable):
 
 @contextlib.contextmanager
 def sync_metrics(metrics: list[keras.Metric]) -> Iterator[None]:
-    """Inside this context, metrics have the results of all PyTorch processes together."""
+    """Context manager in which metrics have the results of all PyTorch processes together.
+
+    It adds up their variables, and restores this process's own values at the end.
+    """
     variables = [variable for metric in metrics for variable in metric.variables]
     if num_torch_processes() == 1 or not variables:
         yield

@@ -20,8 +20,9 @@ MAX_GRAPHS = 16
 
 
 class TorchStep:
-    """Keras's `train_step` of a built model, with less work per step.
+    """Keras's `train_step` of a model, with less work per step.
 
+    The optimizer, loss and metrics must be built.
     On one GPU, steps that are compiled (`compiles`) and do the same each time become CUDA graphs.
     """
 
@@ -86,7 +87,8 @@ class TorchStep:
 class StepGraphs:
     """Calls a training step, and replays it as a CUDA graph for batches of shapes that recur.
 
-    A replay repeats nothing of the host's part: rates of dropout, for example, do not change.
+    A replay repeats nothing of the host's part: rates of dropout, for example, do not change. If a
+    step cannot be captured, it is called as usual.
     """
 
     def __init__(self):
@@ -98,7 +100,11 @@ class StepGraphs:
         self._is_possible = True
 
     def __call__(self, step: Callable, data) -> dict:
-        """Returns `step(data)`, a dict of scalar tensors. `data` has arrays, tensors or `None`."""
+        """Computes a step, a function of tensors on the GPU that returns a dict of scalar tensors.
+
+        The step must do the same in each call. `data`, its argument, is a structure of arrays or
+        tensors, some of them `None`.
+        """
         data = keras.tree.map_structure(
             lambda x: x if x is None or torch.is_tensor(x) else keras.ops.convert_to_tensor(x), data
         )

@@ -115,11 +115,14 @@ def wait_for(path):
     ends = time.monotonic() + TIMEOUT
     while not path.exists() and time.monotonic() < ends:
         time.sleep(0.05)
+    assert path.exists()
 
 
-def assert_same_history(runs):
+def assert_same_history(runs, num_evaluations):
     """Checks that two runs of train.py have the same losses and metrics in their evaluations."""
-    for mine, theirs in zip(*(read_csv(run / "history.csv") for run in runs), strict=True):
+    histories = [read_csv(run / "history.csv") for run in runs]
+    assert [len(rows) for rows in histories] == [num_evaluations] * 2
+    for mine, theirs in zip(*histories):
         for name in ["loss", "mlm_accuracy", "sbo_cross_entropy", "val_loss"]:
             assert float(mine[name]) == pytest.approx(float(theirs[name]), abs=1e-4), name
 
@@ -165,7 +168,7 @@ def test_train_script_on_two_devices_equals_one(texts, tmp_path, monkeypatch):
     sizes = {**ks.SpanBertBackbone.SIZES["tiny"], **runpy.run_path(SCRIPT)["SIZES"]}
     monkeypatch.setitem(ks.SpanBertBackbone.SIZES, "tiny", sizes)
     run_in_process(f"--output={one}", *flags, "--distribution=none")
-    assert_same_history([both, one])
+    assert_same_history([both, one], 2)
     models = [ks.SpanBertPretrainer.from_preset(str(folder)) for folder in [both, one]]
     assert_close(*(model.get_weights() for model in models), 1e-4)
     assert models[0].fill("be [MASK] ce")[0][0]["text"]
@@ -304,7 +307,7 @@ def test_processes_are_restarted_and_resume(texts, tmp_path):
     assert int(step) >= 10
     assert json.loads((output / "metrics.json").read_text())["steps"] == 40
     run_in_process(f"--output={uninterrupted}", *flags, "--distribution=none")
-    assert_same_history([output, uninterrupted])
+    assert_same_history([output, uninterrupted], 1)
 
 
 @several_processes
@@ -360,8 +363,12 @@ def test_unsupported_by_the_backend(mode, environment, message, monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=message):
         ks.distribute(mode)
-    with pytest.raises(ValueError, match="`dead_after` must be at least 1. Received: dead_after=0"):
-        ks.distribute(mode="auto", dead_after=0)
+
+
+@pytest.mark.parametrize("value", [0, -1.5, "30"])
+def test_dead_after_is_checked(value):
+    with pytest.raises(ValueError, match=f"`dead_after` must be .*Received: dead_after={value!r}"):
+        ks.distribute(dead_after=value)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def assert_same(ids, expected, texts):
 
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_ids_equal_the_tokenizers_library(shared_data, lowercase):
-    squad = json.loads((shared_data / "data" / "squad" / "dev-v1.1.json").read_text())
+    squad = json.loads((shared_data / "data/squad/dev-v1.1.json").read_text(encoding="utf-8"))
     contexts = [p["context"] for article in squad["data"] for p in article["paragraphs"]]
     texts = TRICKY + contexts[:: len(contexts) // 200][:200]
     vocabulary = str(shared_data / "reference" / "vocab" / "bert_base_cased.txt")
