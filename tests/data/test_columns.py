@@ -331,6 +331,7 @@ def changed(**values):
         ("choices", {"choices": 3}, "`choices` must be a list of strings. Received: 3"),
         ("choices", {"label": 2}, "number from 0, below 2, or letter, A to B. Received: 2"),
         ("words", {"tags": ["O"]}, r"must have a tag for each of the 2 words. Received: \['O'\]"),
+        ("words", {"tags": ["O", "B-z"]}, "type of an entity must be one of x. Received: 'B-z'"),
         ("words", {"words": []}, "`words` must have words"),
         ("words", {"words": ["a", 3]}, "`words` must be a list of strings"),
         ("tags", {"tags": ["NN", "DT"]}, "a tag must be one of NN. Received: 'DT'"),

@@ -12,6 +12,7 @@ from data_files import read_texts, write, write_lines
 import keras_spanbert as ks
 from keras_spanbert.data import blocks as blocks_module
 from keras_spanbert.data import corpus as corpus_module
+from keras_spanbert.data import text_files
 from keras_spanbert.data.corpus import SPECIAL_TOKENS, Corpus
 from keras_spanbert.data.prepared import prepare
 
@@ -145,8 +146,10 @@ def test_cross_documents_joins_documents_with_separators(tmp_path, tokenizer, mo
         [CLS, w5, w5, w5, SEP, PAD],
     ]
     assert blocks.tolist() == expected
-    # In groups of one document or more, and only full blocks.
+    # In pieces, in groups of one or more, and only full blocks.
+    monkeypatch.setattr(text_files, "_PIECE_CHARACTERS", 6)
     for size in [1, 9]:
+        monkeypatch.setattr(text_files, "_READ_BYTES", size)
         monkeypatch.setattr(blocks_module, "_TOKENIZE_CHARACTERS", size)
         blocks = np.concatenate(list(corpus.blocks(tokenizer, 6, min_tokens=4)))
         assert blocks.tolist() == expected[:2]

@@ -42,10 +42,10 @@ def test_stream_starts_at_any_step(corpus, preprocessor):
     stream = TrainingStream(corpus, preprocessor, BATCH_SIZE, seed=7)
     for step in [1, 13, 33]:
         stream.start_at(step, stream.state())
+        assert stream.batch(2)[0]["token_ids"].tolist() == whole[2][0]
         dataset = stream.dataset()
         assert batches(dataset, 7) == whole[step : step + 7]
         assert batches(dataset, 2) == whole[step : step + 2]  # A second iterator.
-        assert stream.batch(2)[0]["token_ids"].tolist() == whole[2][0]
 
 
 def test_changed_text_is_refused(corpus, preprocessor, tmp_path):
