@@ -4,7 +4,6 @@ import contextlib
 import io
 import logging as python_logging
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from absl import logging
 from absl.testing import flagsaver
 from comparisons import assert_close
 from forked import Forked
+from processes import ROOT
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -22,7 +22,6 @@ from keras_spanbert.recipes.run import check_flags, define_flags, parse_flags, r
 
 define_flags()  # Otherwise flagsaver would remove them at the end of a test.
 
-ROOT = pathlib.Path(__file__).parent.parent
 TIMEOUT = 180  # Seconds. A run takes about 15.
 
 
@@ -91,6 +90,13 @@ def check_resumes(capsys, output, cls, flags, kept, steps):
         score = files.read_json(output / "metrics.json")["best_score"]
         assert float(row[score]) == float(before[score])
     assert_close(weights_again, weights, 1e-5)
+
+
+def write_record(folder, flags, given=None):
+    """Writes the `run.json` of a run that was started with given flags, by default with all."""
+    folder.mkdir(exist_ok=True)
+    given = flags if given is None else given
+    files.write_json(folder / "run.json", {"flags": flags, "given": given, "versions": {}})
 
 
 class StoppedError(Exception):

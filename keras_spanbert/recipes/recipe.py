@@ -80,11 +80,7 @@ def find_recipe(name: str) -> Recipe:
     return importlib.import_module(f"keras_spanbert.recipes.{name}").RECIPE
 
 
-def own_group(name: str) -> str:
-    """Returns the name of a recipe's own group of flags."""
-    return name.replace("_", " ").capitalize()
-
-
 def groups(name: str) -> list[str]:
-    """Returns the groups of flags of a recipe."""
-    return ["Task", "Data", own_group(name), *find_recipe(name).groups, "Model", "Training"]
+    """Returns the groups of flags of a recipe. The third one has only its own flags."""
+    own = name.replace("_", " ").capitalize()
+    return ["Task", "Data", own, *find_recipe(name).groups, "Model", "Training"]

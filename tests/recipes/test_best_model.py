@@ -69,14 +69,8 @@ def test_files_predictions_and_export_are_of_the_best_model(task, tmp_path, monk
     _, flags = start(task, tmp_path)
     (data,) = [flag for flag in flags if flag.startswith("--eval_data=")]
     flags += [data.replace("eval", "predict"), f"--predictions={predictions}", f"--output={run}"]
-    flags += [
-        "--learning_rate=1e-2",
-        "--steps=2",
-        "--eval_every=1",
-        "--dropout=0.2",
-        f"--export={tmp_path / 'served'}",
-    ]
-    out, _ = run_and_capture(*flags)
+    flags += ["--learning_rate=1e-2", "--steps=2", "--eval_every=1", "--dropout=0.2"]
+    out, _ = run_and_capture(*flags, f"--export={tmp_path / 'served'}")
     assert scores == [] and len(used) == 2 and predictions.stat().st_size > 0
     best = cls.from_preset(str(run))
     assert best.backbone.dropout == 0.2

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 import train_script
 from absl.testing import flagsaver
-from train_script import check_flags_only
+from train_script import check_flags_only, write_record
 
-from keras_spanbert import files
 from keras_spanbert.recipes import fit, run
 from keras_spanbert.recipes.flags import FLAGS, given, own_flags
 from keras_spanbert.recipes.run import check_flags, parse_flags
@@ -237,29 +236,24 @@ def test_values_at_their_bounds_are_accepted(folder, monkeypatch, flags):
     check_flags_only("--train_data=a.txt", "--output=out", *flags)
 
 
-def write_record(folder, flags, given):
-    (folder / "out").mkdir()
-    files.write_json(folder / "out" / "run.json", {"flags": flags, "given": given, "versions": {}})
-
-
 def test_repeated_command_with_a_switch_that_is_off_resumes(folder):
     command = ["--preset=preset", "--train_data=a.txt", "--output=out", "--nolowercase"]
     with flagsaver.flagsaver():
         check_flags(parse_flags(["train.py", *command]))
-        write_record(folder, {"lowercase": FLAGS.lowercase}, given())
+        write_record(folder / "out", {"lowercase": FLAGS.lowercase}, given())
     check_flags_only(*command, "--resume")
 
 
 def test_resumed_run_may_turn_off_what_its_flags_apply_to(folder):
     given = {"task": "coreference", "preset": "preset", "train_data": ["a.conll"]}
     given |= {"predict_data": ["a.txt"], "document_genre": "nw", "max_spans_in_memory": 9}
-    write_record(folder, given, given)
+    write_record(folder / "out", given)
     check_flags_only("--resume", "--output=out", "--predict_data=")
 
 
 def test_resumed_run_keeps_its_steps(folder):
     # Version 0.1 counted epochs of question answering differently.
-    write_record(folder, {"steps": 7, "epochs": 3}, {"epochs": 3})
+    write_record(folder / "out", {"steps": 7, "epochs": 3}, {"epochs": 3})
     with flagsaver.flagsaver():
         parse_flags(["train.py", "--resume", "--output=out"])
         restore_flags()

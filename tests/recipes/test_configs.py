@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from train_script import ROOT, check_flags_only, run_in_process
+from processes import ROOT
+from train_script import check_flags_only, run_in_process
 
 from keras_spanbert import files
 

@@ -73,6 +73,7 @@ def test_optimizer_has_the_values_of_the_flags(flags, is_coreference):
     assert {name: config[names.get(name, name)] for name in values} == values
     assert config["gradient_accumulation_steps"] == 3
     rate = keras.saving.deserialize_keras_object(config["learning_rate"])
+    # The schedule counts batches, not updates.
     assert (rate.peak, rate.warmup_steps, rate.total_steps) == (0.1, 2, 8)
     if is_coreference:
         rate = keras.saving.deserialize_keras_object(config["head_learning_rate"])

@@ -8,7 +8,7 @@ from absl.testing import flagsaver
 
 import keras_spanbert as ks
 from keras_spanbert.recipes.flags import ADVICE, FLAGS, own_flags
-from keras_spanbert.recipes.recipe import NAMES, own_group
+from keras_spanbert.recipes.recipe import NAMES, groups
 from keras_spanbert.recipes.run import parse_flags
 
 
@@ -94,7 +94,7 @@ def test_help_explains_common_flags_of_a_task_and_names_the_others(task, get_hel
     assert ("label_column" in names) == (task not in unlabelled)
     assert ("size" in names) == (task in ("pretrain", "prepare"))
     assert "beta_2" not in names_in(explained)
-    others = own_group("coreference" if task != "coreference" else "question_answering")
+    others = groups("coreference" if task != "coreference" else "question_answering")[2]
     assert not {flag.name for flag in own_flags(others)} & set(names)
     short = get_help("--helpshort", f"--task={task}", program="bin/spanbert-train")
     assert short.startswith("Trains SpanBERT: spanbert-train --task=TASK")

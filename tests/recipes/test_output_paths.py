@@ -1,13 +1,12 @@
 """Runs never overwrite other files, and check output paths before reading data."""
 
-import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from absl.testing import flagsaver
-from train_script import check_fails, check_flags_only
+from train_script import check_fails, check_flags_only, write_record
 
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.run import parse_flags
@@ -144,11 +143,9 @@ def test_extension_of_predictions_is_checked_early(folder, task, data, others, e
 
 
 def test_resumed_run_does_not_overwrite_predictions(folder, capsys):
-    (folder / "run").mkdir()
     given = {"task": "question_answering", "preset": "preset"}
     given |= {"predict_data": ["data/dev.json"], "predictions": "old.json"}
-    record = {"given": given, "flags": given, "versions": {}}
-    (folder / "run" / "run.json").write_text(json.dumps(record))
+    write_record(folder / "run", given)
     resumed = ["--resume", "--output=run"]
     check_fails(capsys, resumed, "new file", "old.json", "--predict_data= --predictions=")
     check_flags_only(*resumed, "--predictions=new.json")

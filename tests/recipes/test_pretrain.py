@@ -19,7 +19,7 @@ import keras_spanbert as ks
 from keras_spanbert import files
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
-from keras_spanbert.recipes import corpora, fit, pretrain
+from keras_spanbert.recipes import corpora, pretrain
 from keras_spanbert.recipes.flags import FLAGS
 from keras_spanbert.recipes.run import check_flags, parse_flags
 from keras_spanbert.runs import reports
@@ -388,21 +388,3 @@ def test_help_and_errors_load_no_backend(flags, code):
     _, err = run_python("-c", program, code=code)
     if code:
         check_error(code, err, *flags[0].split("="))
-
-
-@pytest.mark.once("torch")
-def test_rate_reaches_0_in_the_last_of_accumulated_batches(texts, tmp_path, monkeypatch):
-    optimizers, make = [], fit._optimizer
-    monkeypatch.setattr(
-        fit, "_optimizer", lambda *args: optimizers.append(make(*args)) or optimizers[-1]
-    )
-    run_in_process(
-        f"--train_data={texts}", f"--output={tmp_path / 'run'}", "--steps=6", "--held_out=0.2",
-        "--gradient_accumulation=3", "--eval_steps=1", "--learning_rate=0.6", "--warmup_steps=0",
-        *TINY,
-    )  # fmt: skip
-    (optimizer,) = optimizers
-    # Two updates, in the third and the sixth batch. The rate is 0 after the last of six batches.
-    assert optimizer.iterations == 2
-    rates = [float(optimizer._learning_rate(batch)) for batch in [2, 5, 6]]
-    assert rates == pytest.approx([0.6 * 4 / 7, 0.6 / 7, 0.0], abs=1e-6)

@@ -1,13 +1,12 @@
 """train.py --resume: interrupted runs and errors."""
 
-import json
 import os
 
 import keras
 import pytest
 from comparisons import assert_close
-from processes import run_python
-from train_script import ROOT, check_fails, check_flags_only, run_in_process
+from processes import ROOT, run_python
+from train_script import check_fails, check_flags_only, run_in_process, write_record
 
 import keras_spanbert as ks
 from keras_spanbert import files
@@ -113,11 +112,10 @@ def test_resume_needs_the_output_of_a_run(capsys, tmp_path):
         check_fails(capsys, ["--resume", flag], "which has no run", flag)
     assert not (tmp_path / "typo").exists()
     check_flags_only("--resume", f"--output={tmp_path / 'new'}", "--steps=3")
-    (tmp_path / "run.json").write_text(json.dumps({"versions": {"keras-spanbert": "0.0.9"}}))
+    files.write_json(tmp_path / "run.json", {"versions": {"keras-spanbert": "0.0.9"}})
     flags = [f"--output={tmp_path}", "--resume"]
     check_fails(capsys, flags, "of this version", "of version 0.0.9")
-    former = {"flags": {"grid": None, "replacement": "span"}, "given": {}}
-    (tmp_path / "run.json").write_text(json.dumps(former))
+    write_record(tmp_path, {"grid": None, "replacement": "span"})
     check_fails(capsys, flags, "of this version", "with former flags grid, replacement")
 
 
@@ -139,8 +137,7 @@ def test_flags_of_a_run_cannot_change_except_those_of_the_machine(finished, caps
 
 
 def test_unfinished_run_is_not_a_preset(tmp_path, capsys):
-    record = {"given": {"seed": 1}, "flags": {"seed": 1}, "versions": {}}
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, {"seed": 1})
     flags = [f"--output={tmp_path}", "--resume", "--seed=2"]
     check_fails(capsys, flags, "--seed=2 with --resume", "where it is 1", "another --output")
 

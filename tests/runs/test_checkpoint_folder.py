@@ -73,8 +73,11 @@ def test_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["step-3"]
 
 
-@pytest.mark.parametrize("names", [["x", "y"], ["x.a", "x.b", "y"], ["x.0", "x.1", "y"]])
-def test_the_batch_of_a_loss_that_is_not_finite_is_saved(tmp_path, names):
+@pytest.mark.parametrize(
+    "names, loss",
+    [(["x", "y"], np.nan), (["x.a", "x.b", "y"], np.inf), (["x.0", "x.1", "y"], -np.inf)],
+)
+def test_the_batch_of_a_loss_that_is_not_finite_is_saved(tmp_path, names, loss):
     x = np.arange(12.0)
     data = {"x": x, "x.a": {"a": x, "b": x}, "x.0": (x, x)}[names[0]]
     stream = ks.Batches((data, x + 100), 4, seed=1)
@@ -84,8 +87,9 @@ def test_the_batch_of_a_loss_that_is_not_finite_is_saved(tmp_path, names):
     checkpoint.set_model(model)
     checkpoint.set_params({"steps": 3})
     checkpoint.on_train_batch_end(0, {"loss": 1.0})
-    with pytest.raises(FloatingPointError, match="at step 2; its batch is in .*-step-2.npz"):
-        checkpoint.on_train_batch_end(1, {"loss": np.nan})
+    message = f"{loss} at step 2; its batch is in .*-step-2.npz; no checkpoint yet"
+    with pytest.raises(FloatingPointError, match=message):
+        checkpoint.on_train_batch_end(1, {"loss": loss})
     checkpoint.close()
     batches = list(stream.dataset().take(2).as_numpy_iterator())
     with np.load(tmp_path / "bad-batch-step-2.npz") as saved:

@@ -253,25 +253,12 @@ def test_bfloat16_weights_are_restored(tmp_path):
 
 @pytest.mark.once
 def test_state_belongs_to_its_step_with_slow_writing(tmp_path, monkeypatch):
-    from keras_spanbert.runs import checkpoint_folder
-
-    write = checkpoint_folder.write_files
-    go = threading.Event()
-
-    def write_late(*arguments):
-        assert go.wait(60)
-        write(*arguments)
-
-    monkeypatch.setattr(checkpoint_folder, "write_files", write_late)
-
-    class Late(History):
-        def on_epoch_end(self, epoch, logs=None):
-            super().on_epoch_end(epoch, logs)
-            go.set()
-
-    history = Late()
+    write, go = CheckpointFolder.write, threading.Event()
+    monkeypatch.setattr(CheckpointFolder, "write", lambda *args: go.wait(60) and write(*args))
+    history = History()
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: go.set())
     checkpoint = ks.TrainingCheckpoint(str(tmp_path), 3, parts={"history": history})
-    build().fit(X, Y, 6, callbacks=[history, checkpoint], verbose=0)
+    build().fit(X, Y, 6, callbacks=[history, ended, checkpoint], verbose=0)
     checkpoint.close()
     state = json.loads((tmp_path / "step-3" / "state.json").read_text())
     assert state["parts"] == {"history": {"rows": []}}
@@ -296,17 +283,3 @@ def test_a_loss_on_the_device_is_checked_before_the_evaluation(tmp_path, bad):
         callbacks.on_epoch_end(0)
     checkpoint.close()
     assert len(read) == 4 and not any(read) and not ended
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_non_finite_loss_stops_training(tmp_path, value):
-    x = X.copy()
-    stream = Batches((X, Y), BATCH_SIZE, seed=1)
-    row = stream.rows(4)[0][0]  # The first row of step 5.
-    x[row] = value
-    with pytest.raises(FloatingPointError) as error:
-        run(tmp_path, x=x)
-    assert "at step 5" in str(error.value) and f"{tmp_path}/step-3" in str(error.value)
-    with np.load(tmp_path / "bad-batch-step-5.npz") as batch:
-        np.testing.assert_array_equal(batch["x"][0], x[row])
-        np.testing.assert_array_equal(batch["y"], stream.batch(4)[1])
