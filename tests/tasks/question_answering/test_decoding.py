@@ -11,23 +11,27 @@ from keras_spanbert.tasks.question_answering import decoding
 from keras_spanbert.tasks.question_answering.decoding import decode
 
 
-@pytest.mark.parametrize("threshold, first", [(-1.0, ""), (1.0, "bb")])
+@pytest.mark.parametrize("threshold, first", [(0.4, ""), (0.5, "bb")])
 def test_no_answer_is_returned_above_the_threshold(threshold, first, monkeypatch):
-    # No answer has score 4, the minimum over windows. The best answer has score 4.
+    # No answer has score 4.5, the minimum over windows. The best answer has score 4.
     logits = np.full((2, 7), -9.0, "float32")
-    logits[:, 0], logits[0, 4:6] = [2.0, 5.0], [2.0, 1.0]
+    logits[:, 0], logits[0, 4:6] = [2.25, 5.0], [2.0, 1.0]
     offsets = np.full((2, 7, 2), -1, "int32")  # [CLS] ? [SEP] é bb bb [SEP]
     offsets[:, 3:6] = [[0, 1], [2, 4], [5, 7]]
     zeros = np.zeros((2, 7), "int32")
     windows = {"segment_ids": zeros, "offsets": offsets, "is_max_context": offsets[:, :, 0] >= 0}
     windows["example_index"] = zeros[:, 0]
     (answers,), null_scores = decode(logits, logits, windows, ["é bb bb"], null_threshold=threshold)
-    assert null_scores[0] == pytest.approx(0.0)
+    assert null_scores[0] == 0.5
     texts = [answer["answer"] for answer in answers]
     assert texts[:2] in ([first, "bb"], [first, ""]) and len(set(texts)) == len(texts)
     no_answer = next(a for a in answers if a["answer"] == "")
     assert (no_answer["start"], no_answer["end"]) == (-1, -1)
-    assert answers[0]["score"] == pytest.approx(answers[1]["score"])
+    best = answers[texts.index("bb")]
+    assert no_answer["score"] == pytest.approx(np.exp(0.5) * best["score"])
+    # Without a candidate among the highest logits, the highest ones of the context are taken.
+    (answers,), _ = decode(logits, logits, windows, ["é bb bb"], n_best=1)
+    assert answers == [{**best, "score": 1.0}]
     # A SavedModel gives the same answer, cut by characters and not by bytes.
     places = {name: tf.constant(array) for name, array in windows.items()}
     model = types.SimpleNamespace(
