@@ -254,7 +254,7 @@ class SpanBertTextClassifier(ClassifierTask):
             List with a dict for each text, or one dict for a string. `"label"` is the likeliest
             class, `"score"` its probability, and `"scores"` the probabilities of all classes by
             name. With `multi_label`, `"labels"` are all classes with a probability of at least 0.5,
-            in the model's order. A regression returns only `"score"`, the number.
+            in the model's order, or none. A regression returns only `"score"`, the number.
 
         Raises:
             ValueError: if the model has no preprocessor, or `texts` are something else.
@@ -362,7 +362,7 @@ class SpanBertTextClassifier(ClassifierTask):
 
         Args:
             task: string. See `keras_spanbert.metrics.glue`. The classes can be in
-                any order. STS-B requires a regression.
+                any order. STS-B requires a regression. Multi-label models are rejected.
 
         Example:
         ```python

@@ -145,7 +145,7 @@ class SpanBertCoreferenceResolver(DocumentInputs, SpanBertTask):
     Args:
         backbone: `SpanBertBackbone`.
         preprocessor: `SpanBertCoreferenceResolverPreprocessor`. Defaults to `None`.
-        model_type: string. See the preprocessor. Defaults to `"independent"`.
+        model_type: "independent" or "overlap", see the preprocessor. Defaults to `"independent"`.
         max_segment_len: int. Longest segment, in tokens. Defaults to `384`.
         max_training_sentences: int. Maximum number of segments of a document in
             training, and number of segment distances. Defaults to `3`.

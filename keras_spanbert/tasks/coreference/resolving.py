@@ -345,7 +345,8 @@ class DocumentInputs:
 
         Args:
             documents: list of dicts, see the preprocessor's `segment`.
-            batch_size, max_spans_in_memory, min_link_score: see `resolve`.
+            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
+            min_link_score: float, see `resolve`. Defaults to `None`.
 
         Returns:
             For each document a list of clusters, lists of mentions `[start, end]`, both included.
@@ -380,7 +381,8 @@ class DocumentInputs:
 
         Args:
             documents: list of dicts with `clusters`, see the preprocessor's `segment`.
-            batch_size, max_spans_in_memory, min_link_score: see `resolve`.
+            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
+            min_link_score: float, see `resolve`. Defaults to `None`.
 
         Returns:
             Dict in percent: `average_f1`; precision, recall and F1 of each measure of

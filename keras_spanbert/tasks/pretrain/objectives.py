@@ -26,9 +26,10 @@ def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
 
 
 def unigram_entropies(counts: np.ndarray, dataset) -> dict[str, float]:
-    """Returns the cross-entropies (nats), by name, of a model that ignores the context.
+    """Returns the cross-entropies, by name, of a model that ignores the context.
 
-    `counts` `[V]` are of the training documents. `dataset` yields the preprocessor's results.
+    They are in nats per token, and for `nsp` per row. `counts` `[V]` are of the training documents.
+    `dataset` yields the preprocessor's results.
     """
     log_probabilities = {"nsp": np.log([0.5, 0.5])}
     of_tokens = unigram_log_probabilities(counts)

@@ -53,13 +53,15 @@ def decode(
     This is the decoding of the released script. A window's candidates pair its `n_best` highest
     starts and ends inside the context. The window must show the start with the most context, and
     an answer has at most `max_answer_length` tokens. If a question has no candidate, the highest
-    starts and ends are taken from inside the context only. Candidates are ranked by the sum of both
-    logits, and the best of equal texts is kept. A score is the softmax probability among the
-    `n_best` of a question. With `null_threshold`, no answer is one of them, and is the best if its
-    logits, at `[CLS]`, exceed those of the best answer by more than the threshold.
+    starts and ends are taken from inside the context only, and it has no answer if these starts all
+    come after these ends. Candidates are ranked by the sum of both logits, and the best of equal
+    texts is kept. A score is the softmax probability among the `n_best` of a question. With
+    `null_threshold`, no answer is one of them, and is the best if its logits, at `[CLS]`, exceed
+    those of the best answer by more than the threshold.
 
     Logits are float `[W, L]`, `windows` those of `SpanBertQuestionAnswererPreprocessor.windows`,
-    and `contexts` one string per question.
+    and `contexts` one string per question. An answer is `{"answer", "score", "start", "end"}`, with
+    positions in characters, -1 for no answer. The leads are float64.
     """
     num_questions = len(contexts)
 

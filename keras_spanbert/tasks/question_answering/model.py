@@ -137,8 +137,9 @@ class SpanBertQuestionAnswerer(SpanBertTask):
             context, its score is 0.
 
         Raises:
-            ValueError: if the model has no preprocessor, the lists differ in
-                length or contain other values, or a number is below 1.
+            ValueError: if the model has no preprocessor, the lists differ in length or contain
+                other values, or `top_k`, `max_answer_length` or `batch_size` is not an integer of
+                at least 1.
 
         Example:
         ```python
@@ -171,7 +172,8 @@ class SpanBertQuestionAnswerer(SpanBertTask):
 
         Args:
             examples: the result of `keras_spanbert.data.squad.read` or `mrqa.read`.
-            max_answer_length, batch_size: see `answer`.
+            max_answer_length: int, in tokens. Defaults to `30`.
+            batch_size: int. Number of windows per batch. Defaults to `32`.
             by_character: bool. See `keras_spanbert.metrics.squad`. Defaults to `False`.
 
         Returns:

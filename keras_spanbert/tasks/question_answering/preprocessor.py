@@ -126,7 +126,9 @@ class SpanBertQuestionAnswererPreprocessor(SpanBertPreprocessor):
     Call arguments:
         x: a dict of `"question"` and `"context"`, strings `[N]` each, or a list of
             dicts with these keys and, optionally, `"answers"`, the `y`.
-        y: answers: see `windows`. In `tf.data`, a dict of columns. Defaults to `None`, no labels.
+        y: answers, see `windows`: a dict of `"text"`, strings `[N]`, and `"answer_start"`, integers
+            `[N]`, -1 for no answer, or, not in `tf.data`, a list of dicts and `None`. Defaults to
+            `None`, no labels.
         sample_weight: numbers `[N]`. Defaults to `None`.
 
     Returns:

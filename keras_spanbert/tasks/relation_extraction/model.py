@@ -25,7 +25,10 @@ _COUNT = 101
 
 
 def with_unused_tokens(task):
-    """Returns a task with unused tokens at the end of its vocabulary, with new embeddings."""
+    """Returns a task with unused tokens at the end of its vocabulary, with new embeddings.
+
+    The task's preprocessor gets the new tokenizer.
+    """
     preprocessor, backbone = task.preprocessor, task.backbone
     tokenizer = preprocessor.tokenizer
     vocabulary = [*tokenizer.get_vocabulary(), *(f"[unused{i + 1}]" for i in range(_COUNT))]
@@ -201,8 +204,9 @@ class SpanBertRelationExtractor(ClassifierTask):
                 texts as lists of words, or examples without the other arguments.
             subjects: `(start, end)`, or N pairs. The subject is `text[start:end]`, in
                 characters, or in words if the text is in words.
-            objects: `(start, end)`, or N pairs, for the object. The spans may overlap or be equal.
-                Mode `"ner_text"` lists a shared word only for the subject.
+            objects: `(start, end)`, or N pairs, for the object. The spans may overlap or be equal,
+                and both have their symbols. Mode `"ner_text"` lists a shared word only for the
+                subject.
             subject_types: string, or N strings, such as `"PERSON"`, from the
                 training data. Defaults to `None`, for mode `"text"`.
             object_types: string, or N strings, for the object. Defaults to `None`.

@@ -55,7 +55,7 @@ class SpanBertRelationExtractorPreprocessor(LabelledPreprocessor):
     with tokens that do not occur in the texts.
 
     Words such as `-LRB-` become the brackets that they represent. A word of an
-    example, but not of a text, that equals a special token becomes that token.
+    example, but not of a text, that equals a special token, such as `[MASK]`, becomes that token.
 
     A row that is too long is cut after `sequence_length` tokens and then has no last `[SEP]`. If
     this would remove a part of a span, or of what follows the sentence, `truncation="window"` keeps

@@ -65,7 +65,8 @@ def spans_to_labels(
     """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
     `spans` has a list of `{"start", "end", "label"}` for each text, `labels` are the model's, and
-    `places` describe the texts in messages, by default by number.
+    `places` describe the texts in messages, by default by number. Raises `ValueError` if a span is
+    not in its text, does not consist of whole words, shares a word, or its label is unknown.
     """
     if len(spans) != len(texts):
         raise ValueError(
@@ -342,7 +343,8 @@ class SpanBertTokenClassifierPreprocessor(LabelledPreprocessor):
     def word_labels(self, texts, labels, words: Words, places=None):
         """Returns the numbers of all words' labels, one text after another: int32 `[S]`.
 
-        `labels` has a list for each of `texts`: of names, of numbers, or of entities.
+        `labels` has a list for each of `texts`, which `as_texts` returned: of names, of numbers, or
+        of entities. Raises `ValueError` if a word has no label or an unknown one.
         """
         if texts and isinstance(texts[0], str):
             rule = "a list of lists of entities if `x` are strings"
