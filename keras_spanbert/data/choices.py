@@ -33,9 +33,8 @@ class ChoiceBenchmark:
       are ordinary characters. [Chen et al. 2019](https://aclanthology.org/W19-2008/).
     - `cosmos_qa`: CSV files such as `valid.csv`. The prompt is the pair of context
       and question. [Huang et al. 2019](https://aclanthology.org/D19-1243/).
-    - `commonsense_qa`: files of JSON lines such as `train_rand_split.jsonl`. The
-      test set has no `answerKey`.
-      [Talmor et al. 2019](https://aclanthology.org/N19-1421/).
+    - `commonsense_qa`: files of JSON lines such as `train_rand_split.jsonl`. The test set has no
+      `answerKey`. [Talmor et al. 2019](https://aclanthology.org/N19-1421/).
     - `race`: JSON files, each an article with its questions, or folders such as `RACE/dev/high`, of
       which all `.txt` files are read, sorted by name. The prompt is the pair of article and
       question. As in the usual readers, a question with one blank, written `_`, becomes four

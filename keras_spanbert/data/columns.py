@@ -43,8 +43,7 @@ def read_texts(
         text_pair: string. The column of the second text. Defaults to `None`.
         label: string. The column of the label. All readers strip blanks around
             labels. Defaults to `"label"`.
-        id: string. The column of a unique id. Defaults to
-            `None`: the number of the row.
+        id: string. The column of a unique id. Defaults to `None`: the number of the row.
         needs_labels: bool. Whether each row must have a label, which training and
             scoring need. Defaults to `True`.
         labels: list of strings. The allowed labels. Defaults to `None`, all.

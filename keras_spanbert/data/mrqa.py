@@ -52,10 +52,9 @@ def download(name: str) -> str:
 def read(paths, strict=False, for_training=True, needs_answers=True):
     """Reads and checks MRQA files: JSON lines, plain or gzip.
 
-    Training uses the gold span that comes first in the context, as in the
-    released SpanBERT. Scoring uses all gold texts. If a question has answers but no
-    span, or its span is not in the context, it is left out of training. A warning
-    counts these questions and names the first.
+    Training uses the gold span that comes first in the context, as in the released SpanBERT.
+    Scoring uses all gold texts. If a question has answers but no span, or its span is not in the
+    context, it is left out of training. A warning counts these questions and names the first.
 
     Args:
         paths, strict, for_training: see `keras_spanbert.data.squad.read`.
