@@ -111,13 +111,11 @@ class ChoiceBenchmark:
                 "another benchmark"
             )
 
-        def line(example, number):
+        def line(example, number, place):
             count = len(example["choices"])
-            if not hasattr(number, "__index__") or number not in range(count):
-                raise ValueError(
-                    f"A prediction must be a choice's number from 0, below {count}. Received: "
-                    f"{number!r:.80} of {example['id']}"
-                )
+            is_number = hasattr(number, "__index__") and number in range(count)
+            rule = f"a prediction must be a choice's number from 0, below {count}"
+            check(is_number, f"{place}, of {example['id']}", rule, number)
             letter = string.ascii_uppercase[number : number + 1]
             return self.submission.format(id=example["id"], number=number, letter=letter)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from keras_spanbert.checks import check_in
 from keras_spanbert.data.annotations import OBJECT_LABEL, SUBJECT_LABEL, entity_rows, relation_rows
 from keras_spanbert.data.choices import choice_example
 from keras_spanbert.data.conll import check_tag, to_iob2
@@ -71,11 +72,9 @@ def read_texts(
     examples = keras_spanbert.data.columns.read_texts("mails.csv", text="body", label="folder")
     ```
     """
-    if label_separator is not None and (is_regression or not label_separator):
-        raise ValueError(
-            "`label_separator` must be a nonempty text, and None for a regression. Received: "
-            f"label_separator={label_separator!r}, is_regression={is_regression}"
-        )
+    is_right = label_separator is None or label_separator and not is_regression
+    rule = "a nonempty text, and None for a regression"
+    check_in("label_separator", label_separator, is_right, rule)
     skipped = []  # Places.
 
     def build(example, place):

@@ -204,30 +204,23 @@ def write_predictions(
     ```
     """
 
-    def sentence(example, numbered):
-        i, tags = numbered
+    tag_rule = f"a tag must be {'O, or a prefix and a type' if entities else 'a string'}"
+    cell_rule = f"words and tags must not be empty or contain {delimiter!r} or line ends"
+
+    def sentence(example, tags, place):
         words = example["words"]
-        if len(tags) != len(words):
-            raise ValueError(
-                f"`predictions` must have a tag for each word. Received: {len(tags)} for "
-                f"{len(words)} words in predictions[{i}]"
-            )
+        rule = f"there must be a tag for each of the {len(words)} words"
+        check(len(tags) == len(words), place, rule, tags, f"{len(tags)}, ")
         for word, tag in zip(words, tags):
-            if not isinstance(tag, str) or (entities and not _TAG.fullmatch(tag)):
-                raise ValueError(
-                    f"A tag must be {'O, or a prefix and a type' if entities else 'a string'}. "
-                    f"Received: {tag!r:.80} in predictions[{i}]"
-                )
+            is_tag = isinstance(tag, str) and (not entities or _TAG.fullmatch(tag))
+            check(is_tag, place, tag_rule, tag)
             for cell in (word, tag):
-                if not cell.strip() or re.search(rf"[\r\n{re.escape(delimiter)}]", cell):
-                    raise ValueError(
-                        f"Words and tags must not be empty or contain {delimiter!r} or line ends. "
-                        f"Received: {cell!r:.80}"
-                    )
+                is_cell = cell.strip() and not re.search(rf"[\r\n{re.escape(delimiter)}]", cell)
+                check(is_cell, place, cell_rule, cell)
         columns = [words, *([example["tags"]] if example.get("tags") else []), tags]
         return "".join(delimiter.join(cells) + "\n" for cells in zip(*columns))
 
-    write_lines(path, examples, list(enumerate(predictions)), sentence)
+    write_lines(path, examples, predictions, sentence)
 
 
 def _cells(line, words_column=0):

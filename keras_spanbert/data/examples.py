@@ -53,13 +53,14 @@ def warn_left_out(places: list[str], noun: str, which: str) -> None:
 
 
 def write_lines(path: str | os.PathLike, examples, predictions, line, header=()) -> None:
-    """Writes the header, and `line(example, prediction)` for each example, atomically."""
+    """Writes the header, and `line(example, prediction, place)` for each example, atomically."""
     if len(examples) != len(predictions):
         raise ValueError(
             f"`predictions` must have one item per example. Received: {len(predictions)} for "
             f"{len(examples)} examples"
         )
-    lines = [*header, *(line(*pair) for pair in zip(examples, predictions))]
+    rows = enumerate(zip(examples, predictions))
+    lines = [*header, *(line(*row, f"predictions[{i}]") for i, row in rows)]
     with files.atomic_write(check_path("path", path)) as file:
         file.writelines(f"{line}\n" for line in lines)
 

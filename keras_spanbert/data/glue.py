@@ -141,15 +141,15 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
     """
     classes, ids = CLASSES[task_name(task)], set()
 
-    def line(example, value):
-        add_id(ids, example["id"], "`examples`")
+    def line(example, value, place):
+        add_id(ids, example["id"], f"{place}, of `examples`")
         if classes and hasattr(value, "__index__") and value in range(len(classes)):
             value = classes[value]
         if classes is None and isinstance(value, numbers.Real) and math.isfinite(value):
             value = f"{value:.6f}"
         elif not isinstance(value, str) or value not in (classes or ()):
-            rule = f"any of {', '.join(classes)}, or their indices" if classes else "finite numbers"
-            raise ValueError(f"`predictions` must be {rule}. Received: {value!r:.80}")
+            rule = f"one of {', '.join(classes)}, or its index" if classes else "a finite number"
+            check(False, place, f"a prediction must be {rule}", value)
         return f"{example['id']}\t{value}"
 
     write_lines(path, examples, predictions, line, header=["index\tprediction"])

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from keras_spanbert import files
-from keras_spanbert.checks import check_counts, check_path
+from keras_spanbert.checks import check_counts, check_in, check_path
 from keras_spanbert.data.corpus import Corpus
 from keras_spanbert.data.text_files import is_document_lines
 
@@ -103,11 +103,7 @@ def find(texts: Iterable[str], nlp, batch_size: int = 32) -> Iterator[dict]:
         nlp, batch_size: see `write`.
     """
     if hasattr(nlp, "tag"):
-        if not nlp.is_of_entities:
-            raise ValueError(
-                "`nlp` must have labels of entities. Received: a model with labels "
-                f"{', '.join(nlp.labels)[:80]}"
-            )
+        check_in("nlp", nlp.labels, nlp.is_of_entities, "a model with labels of entities")
         texts = iter(texts)
         while batch := list(itertools.islice(texts, batch_size)):
             for entities in nlp.tag(batch, batch_size=batch_size):

@@ -65,10 +65,8 @@ def read(paths, needs_labels: bool = True, relations=None) -> list[dict]:
 
 def _read_list(path):
     values = read_json(path)
-    if not isinstance(values, list):
-        raise ValueError(
-            f"{path} must contain a JSON list, or end in .jsonl. Received: {values!r:.80}"
-        )
+    rule = "a file must contain a JSON list, or end in .jsonl"
+    check(isinstance(values, list), path, rule, values)
     if any(isinstance(value, dict) and "annotations" in value for value in values[:1]):
         raise ValueError(
             f"{path}: Label Studio's export must be in JSON lines. `jq -c '.[]' {path} > "
@@ -126,13 +124,11 @@ def write_predictions(path: str | os.PathLike, examples, predictions) -> None:
     ```
     """
 
-    def line(example, relation):
+    def line(example, relation, place):
+        rule = "ids and relations must be strings without tabs or line ends"
         for cell in [example["id"], relation]:
-            if not isinstance(cell, str) or not cell or re.search(r"[\t\r\n]", cell):
-                raise ValueError(
-                    "Ids and relations must be strings without tabs or line ends. Received: "
-                    f"{cell!r:.80}"
-                )
+            is_right = isinstance(cell, str) and cell and not re.search(r"[\t\r\n]", cell)
+            check(is_right, place, rule, cell)
         return f"{example['id']}\t{relation}"
 
     write_lines(path, examples, predictions, line)

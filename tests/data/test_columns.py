@@ -384,7 +384,7 @@ def test_errors_name_the_line(tmp_path, ending, content, arguments, message):
         ("csv", "", {}, "a.csv: a table must have a header. Received: an empty file"),
         ("txt", "text,label\na,b\n", {}, "A file must end in .csv, .tsv, .jsonl, .jsonlines"),
         # Before reading.
-        ("csv", "", {"label_separator": ""}, "`label_separator` must be a nonempty text, and None"),
+        ("csv", "", {"label_separator": ""}, "`label_separator` must be a nonempty text, and N"),
         ("csv", "", {"label_separator": "|", **REGRESSION}, "`label_separator` must be a nonempty"),
     ],
 )
