@@ -123,6 +123,35 @@ def test_variable_index_is_its_position_in_build():
     assert places == [(2, (5,)), (0, (2,))]
 
 
+@pytest.mark.once("tensorflow")  # On PyTorch, modules have no attributes yet.
+def test_layers_are_in_the_order_of_the_graph():
+    class Model(keras.Model):
+        def __init__(self):
+            inputs, first = keras.Input((2,)), keras.layers.Dense(2, name="first")
+            self.last = keras.layers.Dense(3, name="last")
+            super().__init__(inputs, self.last(first(inputs)))
+
+    model = Model()
+    assert model.weights[0].path == "last/kernel"  # Otherwise the workaround is not needed.
+    keras_private.order_layers(model)
+    paths = [w.path for w in model.weights]
+    assert paths == ["first/kernel", "first/bias", "last/kernel", "last/bias"]
+
+
+def test_schedule_and_variables_of_an_optimizer_are_found():
+    schedule, variable = (
+        keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5),
+        keras.Variable(1.0),
+    )
+    optimizer = keras.optimizers.SGD(schedule, gradient_accumulation_steps=2)
+    optimizer.apply([keras.ops.ones(())], [variable])
+    assert keras_private.schedule_of(optimizer) is schedule
+    assert [v is variable for v in keras_private.built_variables(optimizer)] == [True]
+    assert int(optimizer.iterations) == 0  # Otherwise `current_rate` is not needed.
+    assert float(keras_private.current_rate(optimizer, schedule)) == 0.25
+    assert keras_private.current_rate(optimizer, 0.5) == 0.5
+
+
 def test_operations_that_compute_a_tensor():
     inputs, other = keras.Input((3,), name="inputs"), keras.Input((3,))
     shared = keras.layers.Dense(3, name="shared")
