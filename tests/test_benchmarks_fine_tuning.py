@@ -1,14 +1,14 @@
 """Benchmarks of fine-tuning: the table of scores, and LitBank's entities."""
 
-import csv
 import dataclasses
-import json
-import pathlib
 import sys
 
 import pytest
+from processes import ROOT
 
-BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+from keras_spanbert import files
+
+BENCHMARKS = ROOT / "benchmarks"
 
 
 def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
@@ -29,15 +29,11 @@ def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
     ]
     runs.append({**runs[0], "epsilon": 1e-6, "last": 63.0})
     path = tmp_path / "runs.jsonl"
-    path.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    files.write_json_lines(path, runs)
     monkeypatch.setattr(sys, "argv", ["fine_tuning.py", f"--results={path}"])
     fine_tuning.main()
-    with open(tmp_path / "runs.csv") as file:
-        rows = {
-            (row["score"], row["arm or difference"]): row
-            for row in csv.DictReader(file)
-            if row["data"] == "codah"
-        }
+    rows = [row for row in files.read_csv(tmp_path / "runs.csv") if row["data"] == "codah"]
+    rows = {(row["score"], row["arm or difference"]): row for row in rows}
     assert float(rows["selected", "ours-random"]["mean"]) == 66.0
     row = rows["last", "ours - peer, random"]
     assert (row["seeds"], float(row["mean"])) == ("2", 2.0)
@@ -51,11 +47,10 @@ def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
 
 def test_table_of_the_page_has_the_means_of_its_file():
     page, arms_of = (BENCHMARKS / "README.md").read_text(), {}
-    with open(BENCHMARKS / "fine_tuning.csv") as file:
-        for row in csv.DictReader(file):
-            if row["score"] == "last" and int(row["seeds"]) >= 5:
-                values = float(row["mean"]), float(row["interval"])
-                arms_of.setdefault(row["settings"], {})[row["arm or difference"]] = values
+    for row in files.read_csv(BENCHMARKS / "fine_tuning.csv"):
+        if row["score"] == "last" and int(row["seeds"]) >= 5:
+            values = float(row["mean"]), float(row["interval"])
+            arms_of.setdefault(row["settings"], {})[row["arm or difference"]] = values
     shown = [arms for arms in arms_of.values() if "ours - peer" in arms]
     for arms in shown:
         cells = [f"{arms[arm][0]:.1f}" for arm in ["ours-random", "peer-random"] if arm in arms]

@@ -2,16 +2,15 @@
 
 import contextlib
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from processes import ROOT
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra [demo])")
-ROOT = pathlib.Path(__file__).parent.parent
 # A part of the first example's result on each page.
 SHOWN = ["Bob", "Brazil", "PER", "door", "good"]
 

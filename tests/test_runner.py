@@ -1,13 +1,10 @@
 """`python -m tests`: its jobs and exit code."""
 
-import pathlib
-
 import pytest
+from processes import ROOT
 
 from tests import __main__ as runner
 from tests import conftest
-
-ROOT = pathlib.Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(("given", "expected"), [([], "not long"), (["--long"], "long")])

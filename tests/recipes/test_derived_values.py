@@ -276,16 +276,11 @@ def test_questions_are_answered_with_the_values_of_the_flags(flags, tmp_path):
     assert files.read_json(tmp_path / "a.json") == {"1": "b"}
 
 
-@pytest.fixture
-def make():
-    """Function that makes a model with such arguments, and its preprocessor."""
-
-    def make(**arguments):
-        backbone = ks.SpanBertBackbone(len(VOCABULARY), 1, 1, 4, 4, max_sequence_length=8)
-        model = ks.SpanBertPretrainer(backbone, **arguments)
-        return model, pretrain.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), model)
-
-    return make
+def make(**arguments):
+    """Returns a model with such arguments, and the preprocessor of the flags."""
+    backbone = ks.SpanBertBackbone(len(VOCABULARY), 1, 1, 4, 4, max_sequence_length=8)
+    model = ks.SpanBertPretrainer(backbone, **arguments)
+    return model, pretrain.new_preprocessor(ks.SpanBertTokenizer(VOCABULARY), model)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +293,7 @@ def make():
         ({"sequence_length": 512, "pad_predictions_to": 1}, 77),
     ],
 )
-def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, make, given, slots):
+def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, given, slots):
     flags(**given)
     _, preprocessor = make()
     length = given["sequence_length"]
@@ -314,7 +309,7 @@ def test_slots_are_a_multiple_of_8_if_few_are_empty(flags, make, given, slots):
         ("whole_word", {}),
     ],
 )
-def test_preprocessor_has_the_values_of_the_flags(flags, make, scheme, lengths):
+def test_preprocessor_has_the_values_of_the_flags(flags, scheme, lengths):
     values = {"sequence_length": 16, "mask_rate": 0.25, "seed": 7, "num_mask_copies": 3, **lengths}
     flags(**values, pad_predictions_to=4, masking_scheme=scheme, mask_replacement="token")
     config = make(max_span_tokens=9)[1].get_config()
@@ -323,7 +318,7 @@ def test_preprocessor_has_the_values_of_the_flags(flags, make, scheme, lengths):
     assert {name: config[name] for name in expected} == expected
 
 
-def test_model_has_the_weights_of_the_flags(flags, make):
+def test_model_has_the_weights_of_the_flags(flags):
     flags(objectives="mlm,sbo,nsp", sbo_weight=0.5, nsp_weight=0.25, batch_size=2)
     flags(sequence_length=8)
     model, preprocessor = make(next_sentence=True)
