@@ -41,21 +41,6 @@ def test_prepared_corpus_has_the_values_of_the_flags(prepared):
     assert figures["tokens"] == corpus.token_counts()[0].sum() > 10 * blocks
 
 
-@pytest.mark.usefixtures("untraced")
-def test_training_uses_prepared_settings_and_resumes(prepared, tmp_path, capsys):
-    output = tmp_path / "run"
-    run_in_process(f"--train_data={prepared}", f"--output={output}", *TINY)
-    flags = files.read_json(output / "run.json")["flags"]
-    assert flags["sequence_length"] == 16
-    corpus = PreparedCorpus(str(prepared))
-    vocabulary = (output / "assets" / "tokenizer" / "vocabulary.txt").read_text().split("\n")
-    assert [token for token in vocabulary if token] == corpus.vocabulary
-    assert files.read_json(output / "metrics.json")["steps"] == 8
-    capsys.readouterr()
-    run_in_process(f"--output={output}", "--resume")
-    assert "Continuing from step 8" in capsys.readouterr().out
-
-
 def test_invalid_flags_with_prepared_corpora(prepared, texts, tmp_path, capsys):
     output, data = f"--output={tmp_path / 'run'}", f"--train_data={prepared}"
     other_length = [data, output, "--sequence_length=24"]
@@ -82,13 +67,16 @@ def test_invalid_flags_with_prepared_corpora(prepared, texts, tmp_path, capsys):
 
 
 @pytest.mark.every_backend
-def test_history_and_tensorboard_with_steps_per_execution(prepared, tmp_path):
+def test_training_uses_prepared_settings_shows_its_speed_and_resumes(prepared, tmp_path, capsys):
     output = tmp_path / "run"
     several = [] if keras.backend.backend() == "torch" else ["--steps_per_execution=2"]
     run_in_process(
         f"--train_data={prepared}", f"--output={output}", *TINY, "--tensorboard",
         "--rematerialize", "--gradient_accumulation=2", *several,
     )  # fmt: skip
+    assert files.read_json(output / "run.json")["flags"]["sequence_length"] == 16
+    vocabulary = (output / "assets" / "tokenizer" / "vocabulary.txt").read_text().split("\n")
+    assert [token for token in vocabulary if token] == PreparedCorpus(str(prepared)).vocabulary
     rows = files.read_csv(output / "history.csv")
     assert [row["step"] for row in rows] == ["4", "8"]
     # The rate is not 0 in the second half of the run.
@@ -106,6 +94,9 @@ def test_history_and_tensorboard_with_steps_per_execution(prepared, tmp_path):
     with np.load(output / "checkpoints" / "step-8" / "arrays.npz") as arrays:
         assert "optimizer/0" in arrays.files
         assert int(arrays["optimizer/0"]) == 8
+    capsys.readouterr()
+    run_in_process(f"--output={output}", "--resume")
+    assert "Continuing from step 8" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
