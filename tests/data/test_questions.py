@@ -72,10 +72,6 @@ def test_answers_without_a_span_are_left_out(tmp_path, caplog):
 def test_numbers_as_ids_become_strings(tmp_path, reader, question, data, id_key, place):
     path = write(tmp_path / "a.json", data(question(17), question("x"), question(2.5)))
     assert reader.read(path).ids == ["17", "x", "2.5"]
-    for wrong, message in [("17", "must not be repeated"), (True, f"`{id_key}` must be a str")]:
-        path = write(tmp_path / "a.json", data(question(17), question(wrong)))
-        with pytest.raises(ValueError, match=message):
-            reader.read(path)
 
 
 def flat_row(name="1", texts=("Bob", "Ann"), starts=(8, 0), **kwargs):
@@ -157,9 +153,9 @@ def test_prediction_needs_no_answers(tmp_path, reader, question, data, id_key, p
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"name": "1"}, "an id must not be repeated. Received: '1'"),
+        ({"name": 1}, "an id must not be repeated. Received: '1'"),
         ({"question": " "}, "question and context must not be empty"),
-        ({"name": None}, "`q?id` must be a str. Received: None"),
+        ({"name": True}, "`q?id` must be a str. Received: True"),
     ],
 )
 def test_invalid_question_is_named(tmp_path, reader, question, data, id_key, place, wrong, message):
@@ -175,7 +171,6 @@ def test_invalid_question_is_named(tmp_path, reader, question, data, id_key, pla
         (squad, {"data": [{"paragraphs": 3}]}, ", article 0: `paragraphs` must be a list. Rec"),
         (squad, {"data": []}, " must contain questions. Received: none"),
         (squad, squad_data(squad_question(), context="\n"), ".* context must not be empty"),
-        (squad, squad_data(squad_question(answers=[("a", "0")])), ".*`answer_start` must be an"),
         (mrqa, mrqa_data({**mrqa_question(), "answers": []}), ", line 2, question 0: `answers` mu"),
         (mrqa, mrqa_data(mrqa_question(detected_answers=BAD_SPAN)), ".*span must be two integers"),
     ],
