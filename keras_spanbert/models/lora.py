@@ -54,13 +54,6 @@ def forget_old_functions(model: keras.Model) -> None:
     object.__setattr__(model, "function_weights", weights)
 
 
-def enable_as(model: keras.Model, backbone: keras.Model) -> None:
-    """Adds LoRA weights to a backbone if another one has them, in the same layers."""
-    layers = lora_layers(model)
-    if layers:
-        backbone.enable_lora(layers[0].lora_rank, sorted({layer.name for layer in layers}))
-
-
 class LoraBackbone:
     """Adds methods to a backbone that add LoRA weights, and save and load them.
 

@@ -148,7 +148,8 @@ class SpanBertTask(StringInputs, TargetLossModel, KerasModel, keras_hub.models.T
         """Returns a copy of this model with new weights, and with LoRA if this model has it."""
         copy = type(self).from_config(self.get_config())
         copy.preprocessor = self.preprocessor  # The config has no vocabulary.
-        lora.enable_as(self.backbone, copy.backbone)
+        if layers := lora.lora_layers(self.backbone):
+            copy.backbone.enable_lora(layers[0].lora_rank, sorted({x.name for x in layers}))
         return copy
 
     def head_layers(self) -> dict[str, keras.layers.Layer]:
