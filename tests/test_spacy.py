@@ -107,24 +107,25 @@ def test_mentions_stay_where_they_are_if_tokens_are_merged_or_split(nlp):
 def test_saved_pipeline_contains_the_model(preset, tmp_path, monkeypatch, asked):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(preset, "copy")
-    nlp = pipeline(preset="copy")
+    nlp = pipeline(preset="copy", dtype="float32")
     monkeypatch.chdir("/")
     assert texts_of(nlp(TEXT)) == CLUSTERS
     nlp.to_disk(tmp_path / "pipeline")
     shutil.rmtree(tmp_path / "copy")
-    folders, from_preset = [], ks.SpanBertCoreferenceResolver.from_preset
+    loads, from_preset = [], ks.SpanBertCoreferenceResolver.from_preset
 
-    def spy(folder, **kwargs):
-        folders.append(folder)
-        return from_preset(folder, **kwargs)
+    def spy(folder, dtype):
+        loads.append((folder, dtype))
+        return from_preset(folder, dtype=dtype)
 
     monkeypatch.setattr(ks.SpanBertCoreferenceResolver, "from_preset", spy)
     monkeypatch.chdir(tmp_path)
     loaded = spacy.load("pipeline")
     monkeypatch.chdir("/")
-    assert folders == []  # The first document loads the model.
+    assert loads == []  # The first document loads the model.
     assert texts_of(loaded(TEXT)) == CLUSTERS
-    assert folders == [str(tmp_path / "pipeline" / "spanbert_coreference" / "preset")]
+    folder = str(tmp_path / "pipeline" / "spanbert_coreference" / "preset")
+    assert loads == [(folder, "float32")]
     resolvers = [p.get_pipe("spanbert_coreference").resolver for p in (nlp, loaded)]
     for old, new in zip(*(resolver.get_weights() for resolver in resolvers), strict=True):
         assert (old == new).all()
@@ -152,25 +153,6 @@ def test_missing_preset_errors_name_the_setting(asked):
         pipeline()(TEXT)
     with pytest.raises(ValueError, match="must be a folder .* Received: 'none', which is not in "):
         pipeline(preset="none")
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")
-def test_quantized_presets_are_saved_and_can_be_converted(preset, tmp_path):
-    resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)
-    resolver.quantize("int8")
-    resolver.save_to_preset(tmp_path / "int8")
-    pipeline(preset=str(tmp_path / "int8")).to_disk(tmp_path / "pipeline")
-    # Into the folder that it came from.
-    spacy.load(tmp_path / "pipeline").to_disk(tmp_path / "pipeline")
-    component = spacy.load(tmp_path / "pipeline").get_pipe("spanbert_coreference")
-    assert component.resolver.resolve("Ann left.") == resolver.resolve("Ann left.")
-    assert any(layer.quantization_mode for layer in component.resolver.backbone.layers)
-    nlp = pipeline(preset=str(tmp_path / "int8"), dtype="float32")
-    nlp.to_disk(tmp_path / "floats")
-    loaded = spacy.load(tmp_path / "floats").get_pipe("spanbert_coreference")
-    for component in [nlp.get_pipe("spanbert_coreference"), loaded]:
-        assert {weight.dtype for weight in component.resolver.weights} == {"float32"}
 
 
 @pytest.mark.filterwarnings("ignore")  # Python and JAX warn of forks.
