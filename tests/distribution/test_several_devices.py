@@ -8,6 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tiny_models
 from forked import Forked
 
 if __name__ != "__main__" and keras.backend.backend() != "jax":
@@ -16,7 +17,6 @@ if __name__ != "__main__" and keras.backend.backend() != "jax":
 import keras_spanbert as ks
 from keras_spanbert.layers.dropout import Dropout
 
-VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c d e".split()
 RULE = "must be a multiple of the 2 devices. Received: "
 
 
@@ -73,14 +73,7 @@ def rows_on_two_devices():
 
     devices = keras.distribution.list_devices()[:2]
     keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
-    backbone = ks.SpanBertBackbone(10, 1, 2, 4, 5, max_sequence_length=8, dropout=0.0)
-    tokenizer = ks.SpanBertTokenizer(VOCABULARY)
-    answerer = ks.SpanBertQuestionAnswerer(
-        backbone,
-        ks.SpanBertQuestionAnswererPreprocessor(
-            tokenizer, sequence_length=8, doc_stride=2, max_question_length=2
-        ),
-    )
+    answerer, pretrainer = tiny_models.answerer(), tiny_models.pretrainer()
     x = {"question": ["a"] * 5, "context": ["b d e"] * 5}
     y = [{"text": "d", "answer_start": 2}] * 5
 
@@ -99,12 +92,9 @@ def rows_on_two_devices():
         **{"validation_data": (x, y), "batch_size": 2, "verbose": 0},
     )
     logits = answerer.predict(x, batch_size=2, verbose=0)["start"]
-    assert logits.shape == (5, 8) and abs(logits - logits[:1]).max() < 1e-6
+    assert logits.shape == (5, tiny_models.L) and abs(logits - logits[:1]).max() < 1e-6
     assert len(answerer.answer(x["question"], x["context"], batch_size=3)) == 5
 
-    pretrainer = ks.SpanBertPretrainer(
-        backbone, ks.SpanBertPretrainerPreprocessor(tokenizer, sequence_length=8), position_dim=3
-    )
     texts = ["a bc d e"] * 5
     raises("5 rows in batches of 2", pretrainer.fit, texts, batch_size=2, verbose=0)
     # The size of a dataset's last batch is unknown before training. The two updates are kept.

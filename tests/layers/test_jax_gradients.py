@@ -103,7 +103,7 @@ def test_position_embedding(dtype, tolerance, monkeypatch):
     assert_close(gradients(call, table), [expected], tolerance)
 
 
-def normalize(x, gamma, beta):
+def normalize(gamma, beta, x):
     x = x - x.mean(-1, keepdims=True)
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * gamma + beta
 
@@ -115,23 +115,19 @@ def test_normalize(dtype):
     layer.gamma.assign(random(D))
     layer.beta.assign(random(D, seed=1))
     x = jnp.asarray(random(B, L, D, seed=2) + 10.0, layer.compute_dtype)
-    found = jax_gradients.normalize(layer, x)
+    compute = of_values(layer, lambda x: jax_gradients.normalize(layer, x))
+    arguments = [layer.gamma.value, layer.beta.value, x]
+    found = compute(*arguments)
     assert found.dtype == layer.compute_dtype
-    arguments = [x, layer.gamma.value, layer.beta.value]
     wide = [value.astype("float32") for value in arguments]
     tolerance = 2**-8 if "bfloat16" in dtype else 2**-11
     assert_close([found], [normalize(*wide)], tolerance)
-
-    def with_weights(x, gamma, beta):
-        with keras.StatelessScope([(layer.gamma, gamma), (layer.beta, beta)]):
-            return jax_gradients.normalize(layer, x)
-
-    found = gradients(with_weights, *arguments, dtype=x.dtype)
+    found = gradients(compute, *arguments, dtype=x.dtype)
     assert [array.dtype for array in found] == [array.dtype for array in arguments]
-    of_x, *of_weights = gradients(normalize, *wide, dtype=x.dtype)
-    assert_close(found[:1], [of_x], tolerance)
+    *of_weights, of_x = gradients(normalize, *wide, dtype=x.dtype)
+    assert_close(found[2:], [of_x], tolerance)
     # The gradients of float32 weights are not rounded.
-    assert_close(found[1:], of_weights, 1e-4 if "mixed" in dtype else tolerance)
+    assert_close(found[:2], of_weights, 1e-4 if "mixed" in dtype else tolerance)
 
 
 def test_normalize_rows_that_are_almost_constant():
@@ -225,15 +221,9 @@ def test_attend_with_dropout(dtype, tolerance, num_tokens):
     assert_close(found, gradients(expected, *wide, dtype=dtype), tolerance, together=True)
 
 
-@pytest.fixture
-def on_accelerators(monkeypatch):
-    """Selects the gradients that `TransformerLayer` uses on GPUs and TPUs."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-
-
 # With a rate of 1, the generator of TPUs would keep 16 of a million weights.
 @pytest.mark.parametrize("arguments", [{"rate": 1.0}, {"rate": 0.5, "noise_shape": (1, 1, 1, 1)}])
-def test_dropout_of_keras_is_used_where_it_differs(arguments, monkeypatch, request):
+def test_dropout_of_keras_is_used_where_it_differs(arguments, monkeypatch):
     x = jnp.asarray(random(4, 256, 4, 8), "bfloat16")
 
     def compute():
@@ -241,13 +231,13 @@ def test_dropout_of_keras_is_used_where_it_differs(arguments, monkeypatch, reque
         return np.asarray(attend(x, x, x, dropout=dropout, training=True))
 
     expected = compute()
-    request.getfixturevalue("on_accelerators")
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, **_: tpu(*args))
     np.testing.assert_array_equal(compute(), expected)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
-def test_gradients_on_accelerators_equal_those_on_cpus(dtype, request):
+def test_gradients_on_accelerators_equal_those_on_cpus(dtype, monkeypatch):
     layer = TransformerLayer(12, 2, attention_dropout=0.3, dtype=dtype)
     layer.build((B, L, 8))
     x = jnp.asarray(random(B, L, 8), layer.compute_dtype)
@@ -262,14 +252,15 @@ def test_gradients_on_accelerators_equal_those_on_cpus(dtype, request):
 
     expected = gradients(train, *values, x)
     on_cpus = counts()
-    request.getfixturevalue("on_accelerators")
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     found = gradients(train, *values, x)
     assert np.greater(counts(), on_cpus).all()
     assert_close(found, expected, 2**-6, together=True)
 
 
 @pytest.mark.parametrize("trainable", [True, False])
-def test_activations_may_have_variables(trainable, on_accelerators):
+def test_activations_may_have_variables(trainable, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     activation = keras.layers.PReLU(shared_axes=[1], trainable=trainable)
     activation.build((B, L, 16))
     layer = TransformerLayer(16, 2, activation=activation, dtype="mixed_bfloat16")
