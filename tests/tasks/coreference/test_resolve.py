@@ -61,18 +61,32 @@ def test_spans_of_words(resolver):
         assert mention["text"].replace(" .", ".") == other["text"]
 
 
+def clusters_of(*spans):
+    """Returns clusters and links of `(start, end, best antecedent, mention score, link score)`.
+
+    The second word and the fourth one have two pieces.
+    """
+    names = ["top_span_starts", "top_span_ends", "best_antecedents", "top_span_mention_scores"]
+    spans = dict(zip([*names, "link_scores"], map(np.array, zip(*spans))))
+    return inference.cluster_mentions(spans, np.array([0, 1, 1, 2, 3, 3], np.int32), False)
+
+
 def test_mentions_that_meet_within_a_word_are_kept():
-    spans = {
-        "top_span_starts": np.array([0, 2, 3, 4]),
-        "top_span_ends": np.array([1, 3, 3, 5]),
-        "best_antecedents": np.array([-1, 0, 1, -1]),
-        "top_span_mention_scores": np.array([1.0, 2.0, 3.0, 4.0]),
-        "link_scores": np.array([1.0, 0.6, 0.7, 1.0]),
-    }
-    # The second word has two pieces. The first mention ends and the second starts within it.
-    word_of = np.array([0, 1, 1, 2, 3, 3], np.int32)
-    found, _ = inference.cluster_mentions(spans, word_of, singletons=False)
+    # The first mention ends and the second starts within the second word.
+    found, _ = clusters_of((0, 1, -1, 1.0, 1.0), (2, 3, 0, 2.0, 0.6), (3, 3, 1, 3.0, 0.7))
     assert found == [{(0, 1): 1.0, (1, 2): 2.0, (2, 2): 3.0}]
+
+
+def test_mentions_with_the_same_words_count_once():
+    found, links = clusters_of(
+        (0, 0, -1, 1.0, 1.0), (1, 1, 0, 2.0, 0.6),
+        # The second word is in the first cluster already. The third one is then alone.
+        (1, 2, -1, 9.0, 1.0), (3, 3, 2, 3.0, 0.9),
+        # The highest scores count, and a link to another mention.
+        (4, 5, 0, 4.0, 0.5), (4, 4, 4, 3.0, 0.9), (5, 5, 1, 2.0, 0.2),
+    )  # fmt: skip
+    assert found == [{(0, 0): 1.0, (1, 1): 2.0, (3, 3): 4.0}]
+    assert links == {(1, 1): ((0, 0), 0.6), (3, 3): ((0, 0), 0.5)}
 
 
 def test_speakers_and_genre_change_scores(resolver, monkeypatch):
