@@ -195,11 +195,9 @@ class MaskedLMHead(TiedHead):
 class SpanBoundaryHead(TiedHead):
     """Predicts the tokens of a span from the two tokens just outside it.
 
-    For each masked token: `h0 = [x_left; x_right; p_offset]`,
-    `h1 = LayerNorm(GELU(W1 h0 + b1))`, `y = LayerNorm(GELU(W2 h1 + b2))`,
-    `logits = y E^T + b`. E is the tied input embedding (or a kernel of this
-    head), and b is this head's own bias. Only the M masked positions are
-    computed.
+    For each masked token: `h0 = [x_left; x_right; p_offset]`, `h1 = LayerNorm(GELU(W1 h0 + b1))`,
+    `y = LayerNorm(GELU(W2 h1 + b2))`, `logits = y E^T + b`. E is the tied input embedding (or a
+    kernel of this head), and b is this head's own bias. Only the M masked positions are computed.
 
     Args:
         vocabulary_size: int. Size V of the vocabulary. Defaults to `None`, the

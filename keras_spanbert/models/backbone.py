@@ -129,12 +129,10 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
         activation: activation of the feedforward networks. Defaults to
             `"gelu"`, the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
-        initializer_range: float. Standard deviation of new embeddings and
-            kernels, including those of heads. The encoder's are truncated at
-            twice this value. Defaults to `0.02`, BERT's value for layers of
-            width 768. Narrow models learn faster with
-            `0.02 * (768 / hidden_dim) ** 0.5`, which keeps the scale of the
-            outputs.
+        initializer_range: float. Standard deviation of new embeddings and kernels, including those
+            of heads. The encoder's are truncated at twice this value. Defaults to `0.02`, BERT's
+            value for layers of width 768. Narrow models learn faster with
+            `0.02 * (768 / hidden_dim) ** 0.5`, which keeps the scale of the outputs.
         rematerialize: bool. Whether to recompute a layer's activations in the backward pass instead
             of keeping them. This takes more time and much less memory. Defaults to `False`.
         pooled_output: bool. Whether to add BERT's pooler, a dense layer and tanh over `[CLS]`, for

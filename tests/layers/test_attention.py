@@ -256,11 +256,8 @@ def test_tpu_uses_the_kernel_without_dropout():
     import jax
 
     def lower_attention(platform, **kwargs):
-        def total(x):
-            return attend(x, x, x, padding_mask=x[:, :, 0, 0] > 0, **kwargs).sum()
-
-        x = jax.ShapeDtypeStruct((2, 640, N, 64), "bfloat16")
-        traced = jax.jit(jax.grad(total)).trace(x)
+        total = jax.grad(lambda x: attend(x, x, x, x[:, :, 0, 0] > 0, **kwargs).sum())
+        traced = jax.jit(total).trace(jax.ShapeDtypeStruct((2, 640, N, 64), "bfloat16"))
         return traced.lower(lowering_platforms=(platform,)).as_text()
 
     assert lower_attention("tpu").count('kernel_name = "splash_mha') == 2

@@ -72,12 +72,10 @@ def outputs_and_gradients(function, *inputs):
 def test_outputs_and_gradients(length, size, padded, rate, interpreted):
     mask = padding(length) if padded else None
     numbers = hash_numbers(SEED, (B, N), length, length)
-
-    def flash(*inputs):
-        return jax_flash_attention.attend(*inputs, mask, numbers, rate)
-
+    given = {"padding_mask": mask, "numbers": numbers, "rate": rate}
+    flash = functools.partial(jax_flash_attention.attend, **given)
     inputs = random_inputs(length, size)
-    found = jax.jit(lambda *args: outputs_and_gradients(flash, *args))(*inputs)
+    found = jax.jit(functools.partial(outputs_and_gradients, flash))(*inputs)
     expected = outputs_and_gradients(lambda *x: plain(*x, mask, rate), *inputs)
     assert_close(found, expected, 1e-5)
 
@@ -85,11 +83,8 @@ def test_outputs_and_gradients(length, size, padded, rate, interpreted):
 def test_rounding_of_outputs_does_not_affect_gradients(interpreted):
     *inputs, upstream = (jnp.asarray(x, "bfloat16") for x in random_inputs(128, 32))
     inputs[1] += 3.0  # Errors that are the same for all keys do not cancel.
-    numbers = hash_numbers(SEED, (B, N), 128, 128)
-
-    def flash(*inputs):
-        return jax_flash_attention.attend(*inputs, None, numbers, 0.1)
-
+    given = {"padding_mask": None, "numbers": hash_numbers(SEED, (B, N), 128, 128), "rate": 0.1}
+    flash = functools.partial(jax_flash_attention.attend, **given)
     found = outputs_and_gradients(flash, *inputs, upstream)
     wide = (x.astype("float32") for x in (*inputs, upstream))
     expected = outputs_and_gradients(lambda *x: plain(*x, None, 0.1), *wide)
@@ -152,14 +147,11 @@ def test_devices_run_the_kernel_on_their_rows_and_heads(mode, interpreted):
     devices, mask = keras.distribution.list_devices(), padding(128)
     shape = (2, 3) if len(devices) >= 6 else (1, 1)
     devices = devices[: B if mode == "data" else shape[0] * shape[1]]
-
-    def compute(*inputs):
-        return flash_attention(*inputs, mask, SEED, 0.1)
-
+    compute = functools.partial(flash_attention, padding_mask=mask, seed=SEED, rate=0.1)
     inputs = random_inputs(128, 32)
     with shared_by(devices, mode, shape):
         traced = str(jax.make_jaxpr(compute)(*inputs[:3]))
-        found = jax.jit(lambda *args: outputs_and_gradients(compute, *args))(*inputs)
+        found = jax.jit(functools.partial(outputs_and_gradients, compute))(*inputs)
     heads = "'model'" if mode == "model" else "None"
     assert f"out_specs=(P('batch', None, {heads})" in traced.split("shard_map")[1]
     expected = outputs_and_gradients(lambda *x: plain(*x, mask, 0.1), *inputs)
