@@ -51,10 +51,12 @@ def kind_of(x) -> str:
         return "dataset"
     if isinstance(x, keras.utils.PyDataset):
         return "py_dataset"
-    is_stream = isinstance(x, collections.abc.Iterator) or any(
-        cls.__module__.startswith(("torch.utils.", "grain.")) for cls in type(x).__mro__
-    )
+    is_stream = isinstance(x, collections.abc.Iterator) or _is_of(x, "torch.utils.", "grain.")
     return "stream" if is_stream else "rows"
+
+
+def _is_of(x, *packages):
+    return any(f"{cls.__module__}.".startswith(packages) for cls in type(x).__mro__)
 
 
 def unpack(batch) -> tuple:
@@ -469,11 +471,10 @@ def _check_stream(stream):
     """
     if isinstance(stream, collections.abc.Iterator):
         return _checked(stream)  # Keras takes generators only.
-    cls = type(stream)  # Keras looks at it, and at the attributes of a `DataLoader`.
-    # Streams of Grain begin again for Keras, and their iterators have a class.
-    if any(base.__module__.startswith("grain.") for base in cls.__mro__):
+    if _is_of(stream, "grain."):  # It begins again for Keras too, and its iterators have a class.
         next(_checked(stream), None)
         return stream
+    cls = type(stream)  # Keras looks at it, and at the attributes of a `DataLoader`.
     checked = copy.copy(stream)
     checked.__class__ = type(cls.__name__, (cls,), {"__iter__": lambda _: _checked(stream)})
     return checked
