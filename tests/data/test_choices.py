@@ -28,14 +28,6 @@ STORY = {
 }
 
 
-def test_swag_matches_the_reference(shared_data):
-    folder = shared_data / "reference" / "finetuning" / "multiple_choice"
-    rows = json.loads((folder / "examples.json").read_text(encoding="utf-8"))[:10]
-    for example, row in zip(swag.read(folder / "swag_layout.csv"), rows, strict=True):
-        assert example["prompt"] == (row["sent1"], row["sent2"])
-        assert example["choices"] == row["endings"] and example["label"] == row["label"]
-
-
 PAIR = ("A tale, old.", "Who?")
 ROW = '"A tale, old.",Who?,text A,text B,text C,text D,LABEL\n'
 ONE_QUESTION = {
