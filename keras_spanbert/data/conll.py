@@ -1,7 +1,6 @@
 """Reads and writes files of tagged words in columns, such as CoNLL-2003 and WNUT 2017."""
 
 import itertools
-import logging
 import os
 import re
 
@@ -9,6 +8,7 @@ from keras_spanbert.checks import check_id, check_paths
 from keras_spanbert.data.examples import check, check_known, check_not_empty, write_lines
 from keras_spanbert.data.text_files import read_lines
 from keras_spanbert.metrics.entities import ROLES, read_tags
+from keras_spanbert.wording import LOG
 
 _TAG = re.compile(rf"O|[{''.join(ROLES)}]-[^\s,]+")
 _DOCUMENT = "-DOCSTART-"
@@ -87,7 +87,7 @@ def read(
         for start in [0, 1]:
             are_numbers = all(words == numbers[start : start + len(words)] for words in sentences)
             if len(numbers) > 2 and are_numbers:
-                logging.getLogger("keras_spanbert").warning(
+                LOG.warning(
                     "%s: the column of words only counts 1, 2, 3, ... If the words are in another "
                     "column, give its number: words_column=1 (--words_column=1) is the second one",
                     path,

@@ -1,12 +1,11 @@
 """Checks and writes examples: code that all readers share."""
 
-import logging
 import math
 import os
 
 from keras_spanbert import files
 from keras_spanbert.checks import check_path, check_paths
-from keras_spanbert.wording import format_count
+from keras_spanbert.wording import LOG, format_count
 
 
 def check(is_right, place: str, rule: str, value, name: str = "") -> None:
@@ -47,9 +46,8 @@ def add_id(ids: set, name: str, place: str) -> None:
 def warn_left_out(places: list[str], noun: str, which: str) -> None:
     """Logs how many rows were left out, if any, and where the first is. `noun` names a row."""
     if places:
-        logging.getLogger("keras_spanbert").warning(
-            "Left out %s %s. The first is %s", format_count(len(places), noun), which, places[0]
-        )
+        count = format_count(len(places), noun)
+        LOG.warning("Left out %s %s. The first is %s", count, which, places[0])
 
 
 def write_lines(path: str | os.PathLike, examples, predictions, line, header=()) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import itertools
-import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from keras_spanbert.checks import check_paths
 from keras_spanbert.data.examples import add_id, as_number, check, check_not_empty
 from keras_spanbert.data.text_files import read_json_lines, read_lines
 from keras_spanbert.files import ending
+from keras_spanbert.wording import LOG
 
 # The endings of files, with the delimiter of cells, `None` for JSON lines.
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": None, ".jsonlines": None}
@@ -125,7 +125,7 @@ def read_examples(
                 quotes = (row[n] for n in required if re.fullmatch('"([^"]|"")*"', row[n]))
                 if has_warned := next(quotes, None):
                     text = "%s: the quotes of %.80s are read as a part of the text. %s"
-                    logging.getLogger("keras_spanbert").warning(text, place, has_warned, _QUOTED)
+                    LOG.warning(text, place, has_warned, _QUOTED)
             example = {}
             for key, (of, convert) in columns.items():
                 cells = row.get(of) if of is None or isinstance(of, str) else [*map(row.get, of)]
