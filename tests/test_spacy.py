@@ -129,6 +129,8 @@ def test_saved_pipeline_contains_the_model(preset, tmp_path, monkeypatch, asked)
     resolvers = [p.get_pipe("spanbert_coreference").resolver for p in (nlp, loaded)]
     for old, new in zip(*(resolver.get_weights() for resolver in resolvers), strict=True):
         assert (old == new).all()
+    nlp.from_disk(tmp_path / "pipeline")  # It replaces the model that was loaded.
+    assert texts_of(nlp(TEXT)) == CLUSTERS and loads[1:] == loads[:1]
 
 
 def test_pipe_processes_documents_in_batches(nlp, asked):
