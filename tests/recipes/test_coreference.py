@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import stub_resolver
+import tiny_resolver
 from absl.testing import flagsaver
 from small_runs import start
 from train_script import check_fails, check_flags_only, check_resumes, run_in_process
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("untraced")
 
 
 def test_clusters_of_a_text_are_printed_and_written(folder, monkeypatch, capsys):
-    stub_resolver.save("preset")
+    tiny_resolver.build().save_to_preset("preset")
     mentions = [{"text": "ann", "start": 0, "end": 3, "link_score": None}]
     mentions += [
         {"text": "she", "start": 14, "end": 17, "link_score": 0.75, "antecedent": {"text": "ann"}}

@@ -4,12 +4,10 @@ import concurrent.futures
 
 import keras
 import pytest
-import stub_resolver
 import tiny_models
+import tiny_resolver
 from comparisons import assert_close
 from tiny_tasks import TASKS, with_large_weights
-
-import keras_spanbert as ks
 
 
 def check_in_threads(*calls, times=3):
@@ -57,11 +55,8 @@ def test_pretrainer_fills_and_its_encoder_predicts():
 
 
 @pytest.mark.long
-def test_resolver_scores_whole_texts_and_chunks(tmp_path):
-    stub_resolver.save(tmp_path / "resolver")
-    model = with_large_weights(
-        ks.SpanBertCoreferenceResolver.from_preset(str(tmp_path / "resolver"))
-    )
+def test_resolver_scores_whole_texts_and_chunks():
+    model = with_large_weights(tiny_resolver.build())
     text = "Ann sold her book. Bob read it. " * 8
     document = {"sentences": [["ann", "left", "."], ["she", "came", "."]]}
     document["clusters"] = [[(0, 0), (3, 3)]]
