@@ -128,17 +128,6 @@ def test_span_masking(case):
     case.run_preprocessing_layer_test(ks.SpanMasking, arguments, token_ids)
 
 
-def test_next_sentence_pairs(case):
-    """Single rows cannot be tested: pairs take their second segments from other rows."""
-    layer = ks.NextSentencePairs(vocabulary_size=V, sep_token_id=3)
-    case.run_serialization_test(layer)
-    token_ids = np.array([[2, 5, 6, 7, 8, 3], [2, 8, 9, 10, 11, 3]], "int32")
-    expected = layer(token_ids, seed=1)
-    (found,) = grain.MapDataset.source([token_ids]).map(lambda x: layer(x, seed=1))
-    test_case.assert_grain_safe_types(found)
-    case.assertAllClose(expected, found)
-
-
 @pytest.mark.parametrize("cls, arguments, inputs, shape, num_weights", [
     (ks.SpanBoundaryHead, {"vocabulary_size": V, "position_dim": 5},
      ["span_left", "span_right", "span_offsets"], (2, 3, V), 11),
