@@ -260,7 +260,10 @@ class Distribution:
         return stream.dataset(self.part, self.num_parts)
 
     def split(self, dataset):
-        """Returns a `tf.data.Dataset` of this process's rows. All processes make whole batches."""
+        """Returns this process's rows of each batch of a `tf.data.Dataset`.
+
+        All processes make complete batches. With `dataset` they make only their own rows.
+        """
         if self.num_parts == 1:
             return dataset
 

@@ -5,7 +5,8 @@ spans of all sequences are drawn at once. The sequential rules (an anchor that i
 drawn again, a masked token costs no budget, the end of the budget cuts a span) are then applied by
 comparing the candidates of a sequence with one another, with no loop over tokens.
 
-The code uses only what `numpy` and `tensorflow.experimental.numpy` share.
+The code uses only what `numpy` and `tensorflow.experimental.numpy` share. It runs eagerly and as
+graph code inside `tf.data`, and gives the same masks for the same draws.
 
 Legend: B = batch, L = sequence length, N = maskable tokens in the whole batch,
 K = candidate spans per sequence, T = masked tokens in the whole batch,
