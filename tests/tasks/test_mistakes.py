@@ -64,7 +64,7 @@ MISTAKES = {
         ({"prompt": ["a"], "choices": [["a"]]}, None, r"2 choices.*1 in choices\[0\]=\['a'\]"),
         ({"prompt": ["a"], "choices": np.array([["a", ""]])}, None, "at least 2 .* Received: 1"),
         ({**CHOOSE, "context": ["a"]}, None, "same length. Received: 2, 2, 1"),
-        (CHOOSE, [2, 1], OF_CHOICES + "2 at 0, a question of 2"),  # Its third choice is padding.
+        (CHOOSE, [2, 3], OF_CHOICES + "2 at 0, a question of 2"),  # Its third choice is padding.
         (CHOOSE, [0, -1], OF_CHOICES + "-1 at 1"),
         (CHOOSE, np.eye(2), OF_CHOICES + "array"),
         (CHOOSE, ["a", "b"], "must be a finite number.*Received: 'a' at 0"),
