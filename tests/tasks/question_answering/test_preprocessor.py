@@ -122,6 +122,16 @@ def test_windows_equal_the_released_script(shared_data, cased_tokenizer):
         np.testing.assert_array_equal(windows["token_ids"], reference["input_ids"])
 
 
+def test_offsets_are_exact_for_all_scripts():
+    tokenizer = ks.SpanBertTokenizer([*VOCABULARY, "é", "日", "本", "ש", "😀"])
+    preprocessor = ks.SpanBertQuestionAnswererPreprocessor(tokenizer, 40, 4, 3)
+    context = "a é e\u0301 日本 😀a\u200d ש\u05b8 b\u00a0c\u2028d"
+    windows = preprocessor.windows(["who"], [context])
+    pieces = [context[begin:end] for begin, end in windows["offsets"][0] if begin >= 0]
+    known = [piece for piece in pieces if piece in tokenizer.get_vocabulary()]
+    assert known == ["a", "é", "日", "本", "b", "c", "d"]
+
+
 def test_empty_and_very_long_contexts():
     windows = build().windows(["", "who"], ["a", " \n"])
     np.testing.assert_array_equal(windows["token_ids"][0, :4], ids("[CLS] [SEP] a [SEP]"))
