@@ -174,19 +174,14 @@ class PreparedCorpus(BlockDatasets):
         """
         check_corpus(self, preprocessor)
         tokenizer, sequence_length = preprocessor.tokenizer, preprocessor.sequence_length
-        if sequence_length != self.sequence_length:
-            raise ValueError(
-                f"A prepared corpus must have the model's sequence length, {sequence_length}. "
-                f"Prepare it again. Received: {self.path}, with {self.sequence_length}"
-            )
-        settings = tokenizer_settings(tokenizer)
-        tokens = itertools.zip_longest(self.vocabulary, settings.pop("vocabulary"))
-        for name, other in settings.items():
+        wanted = {"sequence_length": sequence_length, **tokenizer_settings(tokenizer)}
+        tokens = itertools.zip_longest(self.vocabulary, wanted.pop("vocabulary"))
+        for name, other in wanted.items():
             mine = getattr(self, name)
             if mine != other:
                 raise ValueError(
-                    f"A prepared corpus must have the model's tokenizer, {name}={other}. Received: "
-                    f"{self.path}, {name}={mine}"
+                    f"A prepared corpus must have the model's {name}={other}. Prepare it again. "
+                    f"Received: {self.path}, with {name}={mine}"
                 )
         for i, (mine, other) in enumerate(tokens):
             if mine != other:

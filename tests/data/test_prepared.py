@@ -187,12 +187,12 @@ def test_pairs_need_blocks_of_single_documents(texts, tokenizer, tmp_path):
 @pytest.mark.parametrize(
     "length, settings, message",
     [
-        (13, {}, f"sequence length, 13. .*Received: .*, with {LENGTH}"),
+        (13, {}, f"sequence_length=13. .*Received: .*, with sequence_length={LENGTH}"),
         (LENGTH, {"vocabulary": [*VOCABULARY[:-1], "acht"]}, "11 is 'acht'.*where it is 'seven'"),
         (LENGTH, {"vocabulary": [*VOCABULARY, "more"]}, "token 12 is 'more'.*where it is None"),
-        (LENGTH, {"lowercase": True}, "lowercase=True. Received: .*lowercase=False"),
-        (LENGTH, {"added_tokens": {"two": True}}, r"=\{'two': True\}. Received: .*tokens=\{\}"),
-        (LENGTH, {"special_tokens_in_strings": True}, "special.*=True. Received: .*=False"),
+        (LENGTH, {"lowercase": True}, "lowercase=True. .*Received: .*lowercase=False"),
+        (LENGTH, {"added_tokens": {"two": True}}, r"=\{'two': True\}. .*: .*tokens=\{\}"),
+        (LENGTH, {"special_tokens_in_strings": True}, "special.*=True. .*Received: .*=False"),
     ],
 )
 def test_error_for_another_model_names_the_difference(folder, length, settings, message):

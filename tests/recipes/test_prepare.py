@@ -44,7 +44,7 @@ def test_prepared_corpus_has_the_values_of_the_flags(prepared):
 def test_invalid_flags_with_prepared_corpora(prepared, texts, tmp_path, capsys):
     output, data = f"--output={tmp_path / 'run'}", f"--train_data={prepared}"
     other_length = [data, output, "--sequence_length=24"]
-    check_fails(capsys, other_length, "sequence length, 24", "with 16")
+    check_fails(capsys, other_length, "sequence_length=24", "sequence_length=16")
     check_fails(capsys, [data, output, "--masking_scheme=entity"], "--masking_scheme", prepared)
     check_fails(capsys, ["--task=prepare", data, output], "needs text", prepared)
     old = tmp_path / "old"  # An earlier version wrote no other settings.
@@ -60,7 +60,7 @@ def test_invalid_flags_with_prepared_corpora(prepared, texts, tmp_path, capsys):
         shard.write_bytes(content[:-1])
         check_fails(capsys, [data, output], shard.name, "instead of")
         # Opens the corpus.
-        check_fails(capsys, [*other_length, "--damaged_shards=skip"], "sequence length, 24")
+        check_fails(capsys, [*other_length, "--damaged_shards=skip"], "sequence_length=24")
     finally:
         shard.write_bytes(content)
     assert not (tmp_path / "run").exists()
