@@ -60,12 +60,11 @@ def check_document(document: dict, place: str = "document") -> int:
 def with_speakers(document: dict) -> dict:
     """Returns a document with a speaker for each word. In words, each sentence may have one."""
     names, sentences = document.get("speakers"), document.get("sentences")
-    are_lists = isinstance(names, list) and isinstance(sentences, list)
-    if not are_lists or has_subtokens(document) or not all(isinstance(x, str) for x in names):
+    are_strings = isinstance(names, list) and all(isinstance(x, str) for x in names)
+    are_lists = isinstance(sentences, list) and all(isinstance(x, list) for x in sentences)
+    if has_subtokens(document) or not (are_strings and are_lists and len(names) == len(sentences)):
         return document
     pairs = zip(names, sentences)
-    if len(names) != len(sentences) or not all(isinstance(x, list) for x in sentences):
-        return document
     return {**document, "speakers": [[name] * len(sentence) for name, sentence in pairs]}
 
 
