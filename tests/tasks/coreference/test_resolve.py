@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_spanbert.tasks.coreference import inference
+from keras_spanbert.tasks.coreference import inference, resolving
 from keras_spanbert.tasks.coreference.resolving import NAME, NOUN, PRONOUN, Text, as_dicts, sort_key
 
 TEXT = "Ann wrote the letter. She was old.\n\nBob sold it to Ann — he  was old.\n"
@@ -49,6 +49,24 @@ def test_batches_equal_single_texts(resolver):
     alone = [resolver.resolve(text) for text in texts]
     assert resolver.resolve(texts, batch_size=3) == alone
     assert resolver.resolve(np.array(texts), batch_size=1) == alone
+
+
+def test_batches_have_a_maximum_number_of_spans(build, monkeypatch):
+    model, batches = build(), []
+    predict = resolving.predict_rows
+
+    def record(model, rows, *args):
+        batches.append([len(row["top_span_mask"]) for row in rows])
+        return predict(model, rows, *args)
+
+    monkeypatch.setattr(resolving, "predict_rows", record)
+    words = [f"word{i}" for i in range(12)]
+    model.resolve([[words]] * 5, max_spans_in_memory=10)
+    assert batches == [[5, 5], [5, 5], [5]]  # 0.4 of 12 words and 2 separators.
+    batches.clear()
+    given = [(i, i + 1) for i in range(12)]
+    model.resolve([[words]] * 5, max_spans_in_memory=24, mentions=[given] * 5)
+    assert batches == [[12, 12], [12, 12], [12]]
 
 
 def test_spans_of_words(resolver):
