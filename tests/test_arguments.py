@@ -156,6 +156,8 @@ INVALID = [
     ),
     (ks.NextSentencePairs, {"short_rate": 2}, r"\[0, 1\]. Received: short_rate=2"),
     (ks.NextSentencePairs, {"sentence_end_token_ids": [9]}, r"\[0, 9\). Received: .*=\(9,\)"),
+    (ks.SpanBertBackbone, {"dropuot": 0.1}, "has no such argument. Received: dropuot=0.1"),
+    (ks.SpanBertTokenClassifier, {"lables": 3}, "TokenClassifier` has no .*: lables=3"),
     (ks.SpanBoundaryHead, {"token_embedding": keras.layers.ReversibleEmbedding(5, 6)}, "size=9"),
     (ks.SpanBertTokenizer, {"vocabulary": [*VOCABULARY, "\ud800"]}, r"'\\ud800' on line 14"),
     (ks.SpanBertTokenizer, {"vocabulary": [*VOCABULARY, 7]}, "7 on line 14"),

@@ -72,6 +72,10 @@ class KerasModel(FromPreset):
     first_process: int | None = None
 
     def __init__(self, *args, **kwargs):
+        own = {"inputs", "outputs", "name", "trainable", "dtype", "compile"}
+        for name in kwargs.keys() - own:  # Keras's functional models would ignore them.
+            cls, value = type(self).__name__, f"{name}={kwargs[name]!r:.80}"
+            raise ValueError(f"`{cls}` has no such argument. Received: {value}")
         KerasModel.first_process = KerasModel.first_process or os.getpid()
         super().__init__(*args, **kwargs)
         order_layers(self)
