@@ -162,7 +162,7 @@ class Corpus(BlockDatasets):
         """Yields `(text, ends_document)`. Long documents come in pieces.
 
         Args:
-            split: "train", "held_out" or "all".
+            split: `"train"`, `"held_out"` or `"all"`. Defaults to `"train"`.
             order: sequence of ints. Order in which to read `ranges`. Defaults to
                 `None`, sorted by file name.
         """
@@ -183,7 +183,7 @@ class Corpus(BlockDatasets):
 
         Args:
             vocabulary_size: int. Maximum number of tokens, with the five special ones.
-            lowercase: bool. Whether to lower-case and strip accents first.
+            lowercase: bool. Whether to lower-case and strip accents first. Defaults to `False`.
 
         Returns:
             List of tokens.
