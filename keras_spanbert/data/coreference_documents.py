@@ -62,7 +62,8 @@ def with_speakers(document: dict) -> dict:
     names, sentences = document.get("speakers"), document.get("sentences")
     are_strings = isinstance(names, list) and all(isinstance(x, str) for x in names)
     are_lists = isinstance(sentences, list) and all(isinstance(x, list) for x in sentences)
-    if has_subtokens(document) or not (are_strings and are_lists and len(names) == len(sentences)):
+    fits = are_strings and are_lists and len(names) == len(sentences)
+    if not fits or has_subtokens(document):
         return document
     pairs = zip(names, sentences)
     return {**document, "speakers": [[name] * len(sentence) for name, sentence in pairs]}
