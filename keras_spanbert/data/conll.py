@@ -16,12 +16,12 @@ _DOCUMENT = "-DOCSTART-"
 
 def read(
     paths,
+    words_column: int = 0,
     column: int | None = -1,
     needs_labels: bool = True,
     types=None,
     convert: bool = True,
     entities: bool = True,
-    words_column: int = 0,
 ) -> list[dict]:
     """Reads and checks files with a word and its tag on each line.
 
@@ -35,9 +35,10 @@ def read(
 
     Args:
         paths: string or list of strings.
-        column: int. Index of the tag's column, counted from 0, or from the end
-            with -1. `None` reads only words. Defaults to `-1`, the last. In
-            LitBank's entity files, 1 is the outermost layer.
+        words_column: int. Index of the words' column, counted from 0, or from the end with -1.
+            Defaults to `0`, with a warning if this column only numbers the words: 1, 2, 3, ...
+        column: int. Index of the tag's column, as for `words_column`. `None` reads only words.
+            Defaults to `-1`, the last. In LitBank's entity files, 1 is the outermost layer.
         needs_labels: bool. Whether each word must have a tag if `column` is not
             `None`. If `False`, sentences without tags are accepted. Defaults to `True`.
         types: list of strings. The allowed entity types, such as those of the training
@@ -47,8 +48,6 @@ def read(
         entities: bool. Whether tags mark entities. If `False`, tags can be any
             strings, such as parts of speech, `types` lists the allowed tags, and
             tags are not converted. Defaults to `True`.
-        words_column: int. Index of the words' column, as for `column`. Defaults to
-            `0`, with a warning if this column only numbers the words: 1, 2, 3, ...
 
     Returns:
         List of dicts, one per sentence: `words`, a list of strings, and `tags`, a

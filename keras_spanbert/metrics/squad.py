@@ -50,9 +50,9 @@ def normalize_characters(text: str) -> str:
 def squad(
     dataset,
     predictions,
+    by_character: bool = False,
     no_answer_scores=None,
     no_answer_threshold: float | None = None,
-    by_character: bool = False,
 ) -> dict:
     """Scores predictions like the official scripts.
 
@@ -64,15 +64,15 @@ def squad(
         dataset: dict with `"data"`, the articles of a SQuAD file or the rows of
             Hugging Face's `datasets`; or the list of articles or rows.
         predictions: dict of question id to answer, `""` for no answer. Ids are compared as strings.
-        no_answer_scores: dict of question id to float, higher for no answer. Defaults to `None`.
-        no_answer_threshold: float. A question with a higher score counts as unanswered, whatever
-            its prediction. Only with `no_answer_scores`. Defaults to `None`: no threshold.
         by_character: bool. Whether each character of a script without blanks between words
             (Chinese, Japanese, Thai, Lao, Burmese, Khmer) counts as a word, as in MLQA's script for
             Chinese. Words of other scripts, such as `"1901"`, remain whole. `exact` and `f1` then
             ignore case and all punctuation of Unicode, but not articles. CMRC 2018's script counts
             only the longest run of characters in common, which gives mostly the same F1. Defaults
             to `False`.
+        no_answer_scores: dict of question id to float, higher for no answer. Defaults to `None`.
+        no_answer_threshold: float. A question with a higher score counts as unanswered, whatever
+            its prediction. Only with `no_answer_scores`. Defaults to `None`: no threshold.
 
     Returns:
         Dict with `exact` and `f1`, in percent, and `total`; with questions without answer also

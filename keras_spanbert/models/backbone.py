@@ -126,6 +126,9 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
             `layers.attention`. Defaults to `None`, the same as `dropout`.
         max_sequence_length: int. Longest input, in tokens. Defaults to `512`.
         num_segments: int. Number of segment ids. Defaults to `2`.
+        dtype: string or `keras.DTypePolicy` of computations and weights.
+            Softmax and layer normalization compute in float32 or wider. The
+            range of float16 is too small for training.
         activation: activation of the feedforward networks. Defaults to
             `"gelu"`, the exact (erf) GELU.
         layer_norm_epsilon: float. Defaults to `1e-12`.
@@ -138,12 +141,10 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
         pooled_output: bool. Whether to add BERT's pooler, a dense layer and tanh over `[CLS]`, for
             a custom classifier: see "Call shapes". The tasks require a backbone without it and add
             their own. Defaults to `False`.
-        dtype: string or `keras.DTypePolicy` of computations and weights.
-            Softmax and layer normalization compute in float32 or wider. The
-            range of float16 is too small for training.
 
     Raises:
-        ValueError: if `num_heads` does not divide `hidden_dim`.
+        ValueError: if `num_heads` does not divide `hidden_dim`, or an argument is unknown or of
+            another kind.
 
     Call shapes:
         `{"token_ids", "segment_ids", "padding_mask"}`, each int32 `[B, L]`, to
@@ -210,10 +211,10 @@ class SpanBertBackbone(LoraBackbone, KerasModel, keras_hub.models.Backbone):
         attention_dropout: float | None = None,
         max_sequence_length: int = 512,
         num_segments: int = 2,
+        dtype=None,
         activation="gelu",
         layer_norm_epsilon: float = 1e-12,
         rematerialize: bool = False,
-        dtype=None,
         initializer_range: float = 0.02,
         pooled_output: bool = False,
         **kwargs,

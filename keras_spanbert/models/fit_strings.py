@@ -113,6 +113,11 @@ class StringInputs:
 
     def preprocess_dataset(self, dataset, mode: str):
         """Returns a `tf.data.Dataset` that converts batches of strings to arrays."""
+        if any(leaf.shape.rank == 0 for leaf in tf.nest.flatten(dataset.element_spec)):
+            raise ValueError(
+                "A dataset must have batches of rows: call its `batch`. Received: "
+                f"element_spec={dataset.element_spec}"
+            )
 
         @tf.autograph.experimental.do_not_convert  # AutoGraph would change error messages.
         def preprocess(*batch):
@@ -153,6 +158,7 @@ class StringInputs:
         if kind == "arrays":
             if isinstance(x, tuple) and y is None:  # Preprocessors return tuples.
                 x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
+            y = np.array(y) if isinstance(y, list) else y
             if mode != "predict":
                 check_label_arrays(self, x, y, sample_weight)
             return x, y, sample_weight, True

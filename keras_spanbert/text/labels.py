@@ -96,6 +96,8 @@ def _check_numbers(labels, weights, limit, ignored, rule):
         return keras.ops.convert_to_numpy(x) if is_eager else xp.asarray(x)
 
     values = as_array(labels)
+    if xp is np and values.dtype.kind in "US":
+        raise ValueError(f"{rule}. Received: the string {str(values.flat[0])!r}")
     if xp is np and values.dtype.kind not in "biuf":
         return labels  # Keras refuses it.
     values = xp.asarray(values, dtype=np.float64)

@@ -60,14 +60,15 @@ def test_best_threshold_equals_the_official_script():
         is_none = best == sum(not answers for answers in golds.values())
         lowest = min(no_answer.values())
 
-        found = metrics.squad(data(**golds), predictions, no_answer)
+        found = metrics.squad(data(**golds), predictions, no_answer_scores=no_answer)
         assert found["best_exact"] == pytest.approx(100 * best / 9)
         if is_none and lowest <= 0.0:
             assert lowest - 1e-9 < found["best_exact_thresh"] < lowest
         else:
             assert found["best_exact_thresh"] == threshold
-        again = metrics.squad(data(**golds), predictions, no_answer, found["best_exact_thresh"])
-        is_tied = list(no_answer.values()).count(found["best_exact_thresh"]) > 1
+        best = found["best_exact_thresh"]
+        again = metrics.squad(data(**golds), predictions, False, no_answer, best)
+        is_tied = list(no_answer.values()).count(best) > 1
         assert again["exact"] == pytest.approx(found["best_exact"]) or is_tied
         num_none, num_tied = num_none + is_none, num_tied + is_tied
     assert num_none > 10 and num_tied > 10
@@ -109,9 +110,7 @@ def test_scores_by_character():
     assert by_word["f1"] == 25.0 and by_word["exact"] == 25.0  # Only d, without its article.
     with_none = {**golds, "e": []}
     none = dict.fromkeys(with_none, 0.0) | {"e": 1.0}
-    scores = metrics.squad(
-        data(**with_none), {**predictions, "e": "東"}, none, 0.5, by_character=True
-    )
+    scores = metrics.squad(data(**with_none), {**predictions, "e": "東"}, True, none, 0.5)
     assert scores["f1"] == scores["best_f1"] == pytest.approx(100 * (sum(f1) + 1.0) / 5)
 
 
@@ -132,7 +131,7 @@ def test_numbers_as_ids_equal_their_digits():
         question["id"] = int(question["id"])
     for kind in [int, str]:
         predictions, scores = {kind(17): "x", kind(18): ""}, {kind(17): 0.0, kind(18): 1.0}
-        assert metrics.squad(dataset, predictions, scores)["best_exact"] == 100.0
+        assert metrics.squad(dataset, predictions, no_answer_scores=scores)["best_exact"] == 100.0
 
 
 @pytest.mark.parametrize("name", ["dataset", "predictions", "no_answer_scores"])
@@ -146,7 +145,7 @@ def test_wrong_argument_is_named(name):
 
 def test_invalid_threshold_is_named():
     with pytest.raises(ValueError, match="`no_answer_threshold` must be a number or None"):
-        metrics.squad(data(a=["x"]), {"a": "x"}, {"a": 1.0}, "1")
+        metrics.squad(data(a=["x"]), {"a": "x"}, False, {"a": 1.0}, "1")
     with pytest.raises(ValueError, match="must be None because `no_answer_scores` is None.*=0.5"):
         metrics.squad(data(a=["x"]), {"a": "x"}, no_answer_threshold=0.5)
 

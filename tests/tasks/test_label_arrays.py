@@ -108,3 +108,13 @@ def test_labels_of_other_losses_are_not_checked():
     fit(keras.losses.SparseCategoricalCrossentropy(True, -7), np.where(is_at_3, -7, y))
     with pytest.raises(ValueError, match="Received: 2 at 3"):
         fit("sparse_categorical_crossentropy", np.where(is_at_3, 2, y))
+
+
+@pytest.mark.once("torch")
+def test_labels_of_arrays_can_be_a_list_and_are_no_names():
+    model, (x, y, _) = build("texts")
+    assert model.evaluate(x, y.tolist(), **SETTINGS) == model.evaluate(x, y, **SETTINGS)
+    with pytest.raises(ValueError, match="2: bad, good.* Received: the string 'bad'"):
+        model.fit(x, ["bad"] * 10, **SETTINGS)
+    with pytest.raises(ValueError, match="must have batches of rows: call its `batch`. Received"):
+        model.fit(tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 1])), verbose=0)

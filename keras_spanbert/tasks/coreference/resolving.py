@@ -423,11 +423,11 @@ class DocumentInputs:
         texts,
         speakers=None,
         genre=None,
-        batch_size: int = 8,
-        max_spans_in_memory: int = 2000,
         scores: bool = False,
         min_link_score: float | None = None,
         mentions=None,
+        batch_size: int = 8,
+        max_spans_in_memory: int = 2000,
     ) -> list:
         """Finds the clusters of mentions of texts of any length.
 
@@ -444,9 +444,6 @@ class DocumentInputs:
                 with a name for each word. Defaults to `None`: one speaker.
             genre: string from `genres`, or list with a genre or `None` for each text.
                 Defaults to `None`, the first genre.
-            batch_size: int. Maximum number of texts per batch. A batch has at most
-                `max_spans_in_memory` spans. Defaults to `8`.
-            max_spans_in_memory: int. Defaults to `2000`.
             scores: bool. Whether to add scores to the result. Defaults to `False`.
             min_link_score: float in [0, 1]. A mention whose `"link_score"` would be
                 lower is not linked to its antecedent. This can split clusters.
@@ -457,6 +454,9 @@ class DocumentInputs:
                 which may be nested and cross, with exactly these positions. Mentions
                 with the same words count once. A word is split where a mention starts or
                 ends inside it. Defaults to `None`: the resolver finds the mentions.
+            batch_size: int. Maximum number of texts per batch. A batch has at most
+                `max_spans_in_memory` spans. Defaults to `8`.
+            max_spans_in_memory: int. Defaults to `2000`.
 
         Returns:
             For each text `{"clusters": clusters}`, or a single dict for one string. Clusters are in
