@@ -169,6 +169,25 @@ def test_missing_preset_errors_name_the_setting(asked):
         pipeline(preset="none")
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_presets_are_saved_and_can_be_converted(preset, tmp_path):
+    resolver = ks.SpanBertCoreferenceResolver.from_preset(preset)
+    resolver.quantize("int8")
+    resolver.save_to_preset(tmp_path / "int8")
+    pipeline(preset=str(tmp_path / "int8")).to_disk(tmp_path / "pipeline")
+    # Into the folder that it came from.
+    spacy.load(tmp_path / "pipeline").to_disk(tmp_path / "pipeline")
+    component = spacy.load(tmp_path / "pipeline").get_pipe("spanbert_coreference")
+    assert component.resolver.resolve("Ann left.") == resolver.resolve("Ann left.")
+    assert any(layer.quantization_mode for layer in component.resolver.backbone.layers)
+    nlp = pipeline(preset=str(tmp_path / "int8"), dtype="float32")
+    nlp.to_disk(tmp_path / "floats")
+    loaded = spacy.load(tmp_path / "floats").get_pipe("spanbert_coreference")
+    for component in [nlp.get_pipe("spanbert_coreference"), loaded]:
+        assert {weight.dtype for weight in component.resolver.weights} == {"float32"}
+
+
 @pytest.mark.filterwarnings("ignore")  # Python and JAX warn of forks.
 def test_forked_processes_refuse_a_model_of_their_parent(nlp):
     assert texts_of(nlp(TEXT)) == CLUSTERS

@@ -208,8 +208,8 @@ def write_predictions(
 
     def sentence(example, tags, place):
         words = example["words"]
-        rule = f"there must be a tag for each of the {len(words)} words"
-        check(len(tags) == len(words), place, rule, tags, f"{len(tags)}, ")
+        rule = f"there must be {len(words)} tags, one for each word"
+        check(len(tags) == len(words), place, rule, tags, f"{len(tags)} tags: ")
         for word, tag in zip(words, tags):
             is_tag = isinstance(tag, str) and (not entities or _TAG.fullmatch(tag))
             check(is_tag, place, tag_rule, tag)

@@ -37,7 +37,7 @@ from keras_spanbert.formats.vocabulary import SPECIAL_TOKENS
 # Increase this number when a change to the code changes the blocks. Otherwise the cache returns
 # the old blocks.
 _BLOCKS_VERSION = 3
-# Number of characters in a text for the trainer of vocabularies, or more if a word is longer.
+# Texts for the trainer of vocabularies have at least this many characters, except the last.
 _TRAIN_CHARACTERS = 1 << 16
 
 

@@ -103,7 +103,7 @@ def find(texts: Iterable[str], nlp, batch_size: int = 32) -> Iterator[dict]:
         nlp, batch_size: see `write`.
     """
     if hasattr(nlp, "tag"):
-        check_in("nlp", nlp.labels, nlp.is_of_entities, "a model with labels of entities")
+        check_in("nlp.labels", nlp.labels, nlp.is_of_entities, "labels of entities")
         texts = iter(texts)
         while batch := list(itertools.islice(texts, batch_size)):
             for entities in nlp.tag(batch, batch_size=batch_size):

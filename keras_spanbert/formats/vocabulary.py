@@ -166,7 +166,8 @@ def find_vocabulary(
 
     Without a vocabulary, there are no arguments.
     """
-    path = place = cache.local_copy(vocabulary or folder)
+    takes = ("", *VOCABULARY_FILES).__contains__  # A folder may have large files too.
+    path = place = cache.local_copy(vocabulary or folder, takes)
     if os.path.isdir(place):
         paths = [os.path.join(place, name) for name in ["vocab.txt", "tokenizer.json"]]
         path = next(filter(os.path.isfile, paths), None)

@@ -18,8 +18,8 @@ class TokenLayer(keras.layers.Layer):
     """A layer that changes batches of token ids with NumPy, and in `tf.data` with TensorFlow.
 
     A class sets `ranks`, `least_rows` and `least_length`, the shapes that it accepts, and
-    `shape_rule`, which describes them in messages. Calls without a `seed` use that of the
-    constructor, by default a random one.
+    `shape_rule`, which describes them in messages. A call without a `seed` draws new numbers, from
+    the constructor's seed (by default a random one) and the number of the call.
     """
 
     ranks: tuple[int, ...] = (2,)
@@ -54,7 +54,8 @@ class TokenLayer(keras.layers.Layer):
     def set_kinds(self, **kinds: int) -> None:
         """Sets `kinds`, int8 `[vocabulary_size]`: the kind of each token id, 0 by default.
 
-        Each argument is an attribute that holds ids, with their kind. The last one counts.
+        The name of an argument is that of an attribute with ids, and its value is their kind. If an
+        id has several kinds, the last one counts.
         """
         self.kinds = np.zeros(self.vocabulary_size, np.int8)
         for name, kind in kinds.items():

@@ -19,9 +19,10 @@ class TransformerLayer(keras.layers.Layer):
     `y = LayerNorm(h + Dropout(W2 activation(W1 h + b1) + b2))`.
 
     `padding_mask`, int or bool `[B, L]`, is 0 for tokens that are not attended to. `dropout` is the
-    rate after the attention and the feedforward network, and `attention_dropout` that of the
-    attention weights: fused kernels may need 0, see `attend`. A layer that `rematerialize`s
-    computes activations again in the backward pass, which takes more time and much less memory.
+    rate after the attention and the feedforward network. `attention_dropout` is the rate of the
+    attention weights. Some fused kernels run only if it is 0: see `attend`. A layer that
+    `rematerialize`s computes activations again in the backward pass, which takes more time and much
+    less memory.
     """
 
     def __init__(

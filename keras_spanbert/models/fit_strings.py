@@ -113,7 +113,8 @@ class StringInputs:
 
     def preprocess_dataset(self, dataset, mode: str):
         """Returns a `tf.data.Dataset` that converts batches of strings to arrays."""
-        if any(leaf.shape.rank == 0 for leaf in tf.nest.flatten(dataset.element_spec)):
+        shapes = [getattr(leaf, "shape", None) for leaf in tf.nest.flatten(dataset.element_spec)]
+        if any(shape is not None and shape.rank == 0 for shape in shapes):  # `None` has no shape.
             raise ValueError(
                 "A dataset must have batches of rows: call its `batch`. Received: "
                 f"element_spec={dataset.element_spec}"
@@ -158,7 +159,8 @@ class StringInputs:
         if kind == "arrays":
             if isinstance(x, tuple) and y is None:  # Preprocessors return tuples.
                 x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
-            y = np.array(y) if isinstance(y, list) else y
+            if isinstance(y, list) and not any(np.ndim(label) for label in y):
+                y = np.array(y)  # Other lists have the labels of each output.
             if mode != "predict":
                 check_label_arrays(self, x, y, sample_weight)
             return x, y, sample_weight, True

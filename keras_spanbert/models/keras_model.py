@@ -73,9 +73,9 @@ class KerasModel(FromPreset):
 
     def __init__(self, *args, **kwargs):
         own = {"inputs", "outputs", "name", "trainable", "dtype", "compile"}
-        for name in kwargs.keys() - own:  # Keras's functional models would ignore them.
-            cls, value = type(self).__name__, f"{name}={kwargs[name]!r:.80}"
-            raise ValueError(f"`{cls}` has no such argument. Received: {value}")
+        unknown = ", ".join(f"{n}={kwargs[n]!r:.80}" for n in sorted(kwargs.keys() - own))
+        if unknown:  # Keras's functional models would ignore them.
+            raise ValueError(f"`{type(self).__name__}` has no such argument. Received: {unknown}")
         KerasModel.first_process = KerasModel.first_process or os.getpid()
         super().__init__(*args, **kwargs)
         order_layers(self)

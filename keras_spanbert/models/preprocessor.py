@@ -128,8 +128,8 @@ class SpanBertPreprocessor(FromPreset, keras_hub.models.Preprocessor):
 def call_from_graph(function: Callable, arguments, signature):
     """Returns tensors for `function(*arguments)`. The function runs, eagerly, when the graph does.
 
-    `arguments` are tensors or `None`, nested and ragged as they come. `signature` has the structure
-    of the result, with a `tf.TensorSpec` for each array. A `ValueError` of the function becomes a
+    `arguments` are nested tensors, ragged tensors or `None`. `signature` has the structure of the
+    result, with a `tf.TensorSpec` for each array. A `ValueError` of the function becomes a
     `tf.errors.InvalidArgumentError`.
     """
     leaves, specs = tf.nest.flatten(arguments), tf.nest.flatten(signature)

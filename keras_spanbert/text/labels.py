@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from keras_spanbert.checks import check_in, decode, is_integer
+from keras_spanbert.checks import check_in, decode, is_integer, to_python
 from keras_spanbert.layers.array_functions import namespace
 from keras_spanbert.text.strings import check_in_graph
 
@@ -96,8 +96,8 @@ def _check_numbers(labels, weights, limit, ignored, rule):
         return keras.ops.convert_to_numpy(x) if is_eager else xp.asarray(x)
 
     values = as_array(labels)
-    if xp is np and values.dtype.kind in "US":
-        raise ValueError(f"{rule}. Received: the string {str(values.flat[0])!r}")
+    if xp is np and values.size and values.dtype.kind in "USO":
+        raise ValueError(f"{rule}. Received: {to_python(values.flat[0])!r:.80}")
     if xp is np and values.dtype.kind not in "biuf":
         return labels  # Keras refuses it.
     values = xp.asarray(values, dtype=np.float64)

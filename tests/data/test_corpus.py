@@ -197,7 +197,7 @@ def test_words_counted_while_reading_give_the_same_vocabulary(tmp_path, count):
     assert now == later and "app" in "".join(now)
 
 
-def test_texts_with_counted_words_have_one_size():
+def test_texts_with_counted_words_are_few_and_not_long():
     counts = {"a": 200_000, "long" * 20_000: 2, **{f"w{i}": 1 for i in range(50_000)}}
     texts = list(corpus_module._texts(counts))
     assert collections.Counter(" ".join(texts).split()) == counts

@@ -297,7 +297,7 @@ def test_token_classifier_finds_entities(tmp_path):
     assert corpus.num_documents == 2
     assert [bool(places) for places in corpus.lacks_spans.values()] == [False, True]
     words = tiny_tagger.build(labels=["NOUN", "VERB"])
-    with pytest.raises(ValueError, match="`nlp` must be a model with labels of entities. .*NOUN"):
+    with pytest.raises(ValueError, match="`nlp.labels` must be labels of entities. .*NOUN"):
         list(linguistic_spans.find([text], words))
 
 

@@ -55,11 +55,11 @@ def test_files_have_the_format_of_the_benchmark(tmp_path, write, examples, predi
         (swag.write_predictions, ROWS, [0, 3], r"\[1], of 7: .* from 0, below 3. Received: 3"),
         (codah.write_predictions, ROWS, [0, 0], "Only `swag`, .* have a submission format"),
         (conll, word("a"), [], "one item per example. Received: 0 for 1 examples"),
-        (conll, word("a"), [["O"] * 2], r"ns\[0]: .* each of the 1 words. Received: 2, \['O"),
+        (conll, word("a"), [["O"] * 2], r"ns\[0]: .* one for each word. .*: 2 tags: \['O"),
         (conll, word("a\tb"), [["O"]], r"words and tags must not be empty or contain '\\t' or li"),
         (conll, word(" "), [["O"]], r"predictions\[0]: words and tags must not be empty"),
         (of_glue("rte"), ROWS, [0], "one item per example. Received: 1 for 2 examples"),
-        (of_glue("rte"), ROWS[:1] * 2, [0, 1], r"s\[1], .*: an id must not be repeated.*'0'"),
+        (of_glue("rte"), ROWS[:1] * 2, [0, 1], r"examples\[1]: an id must not be repeated.*'0'"),
         (
             of_glue("rte"),
             ROWS,

@@ -1,3 +1,6 @@
+import os
+import pathlib
+
 import fsspec
 import pytest
 from data_files import write
@@ -59,9 +62,11 @@ def test_vocabulary_from_text_or_tokenizer_file(tmp_path):
     # Only \n and \r\n end lines, as U+2028 is a token of some vocabularies.
     write(tmp_path / "vocab.txt", "a\r\nb\n\u2028\n")
     assert find_vocabulary(tmp_path)[0]["vocabulary"] == ["a", "b", "\u2028"]
-    fsspec.filesystem("memory").pipe("/words/vocab.txt", b"the\n")
+    store = fsspec.filesystem("memory")
+    store.pipe({"/words/vocab.txt": b"the\n", "/words/weights.bin": b"large"})
     for place in ["memory://words", "memory://words/vocab.txt"]:
         assert find_vocabulary(tmp_path, place)[0]["vocabulary"] == ["the"]
+    assert not [*pathlib.Path(os.environ["KERAS_SPANBERT_CACHE"]).rglob("weights.bin")]
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,21 @@ def test_labels_of_other_losses_are_not_checked():
 
 
 @pytest.mark.once("torch")
-def test_labels_of_arrays_can_be_a_list_and_are_no_names():
+def test_labels_of_arrays_can_be_lists_and_are_no_names():
     model, (x, y, _) = build("texts")
     assert model.evaluate(x, y.tolist(), **SETTINGS) == model.evaluate(x, y, **SETTINGS)
-    with pytest.raises(ValueError, match="2: bad, good.* Received: the string 'bad'"):
-        model.fit(x, ["bad"] * 10, **SETTINGS)
+    for names in [["bad"] * 10, np.array([b"bad"] * 10, object)]:
+        with pytest.raises(ValueError, match="2: bad, good.* Received: 'bad'"):
+            model.fit(x, names, **SETTINGS)
+    answerer, (x, y, _) = build("questions")
+    expected = answerer.evaluate(x, y, **SETTINGS)
+    assert answerer.evaluate(x, [y["start"], y["end"]], **SETTINGS) == expected
+
+
+@pytest.mark.once("torch")
+def test_datasets_have_batches_and_may_have_none():
+    model, _ = build("texts")
+    rows = tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 1]))
     with pytest.raises(ValueError, match="must have batches of rows: call its `batch`. Received"):
-        model.fit(tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 1])), verbose=0)
+        model.fit(rows, verbose=0)
+    model.fit(rows.batch(2).map(lambda x, y: (x, y, None)), verbose=0)

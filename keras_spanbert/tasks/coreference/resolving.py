@@ -345,7 +345,7 @@ class DocumentInputs:
 
         Args:
             documents: list of dicts, see the preprocessor's `segment`.
-            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
+            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8` and `2000`.
             min_link_score: float, see `resolve`. Defaults to `None`.
 
         Returns:
@@ -381,7 +381,7 @@ class DocumentInputs:
 
         Args:
             documents: list of dicts with `clusters`, see the preprocessor's `segment`.
-            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8`, `2000`.
+            batch_size, max_spans_in_memory: ints, see `resolve`. Default to `8` and `2000`.
             min_link_score: float, see `resolve`. Defaults to `None`.
 
         Returns:
