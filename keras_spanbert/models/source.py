@@ -42,7 +42,7 @@ _HANDLE = re.compile(r"hf://([\w.-]+/[\w.-]+)")
 _OF_BACKBONE = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
 # A head belongs to its backbone: an old one must not remain next to a new backbone.
 _WEIGHTS = (*_OF_BACKBONE, "task.json", "task.weights.h5")
-# What a handle downloads first. Repositories have other JSON files, some of them large.
+# The files that a handle downloads first. Repositories have other JSON files, some of them large.
 _SETTINGS = (
     *_CONFIGS.values(), "metadata.json", huggingface.OLD_CONFIG, *VOCABULARY_FILES,
     *(f"{weights}.index.json" for weights in tensors.WEIGHTS),

@@ -33,7 +33,7 @@ STEPS, BATCH_SIZE = 10, 8
 # In fine-tuning, the last batch has one row, and nothing for the second device.
 FEW, ROWS = 4, 9
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
-# Of runs of train.py.
+# The sizes in runs of train.py.
 SIZES = {"num_layers": 1, "hidden_dim": 16, "intermediate_dim": 32}
 
 

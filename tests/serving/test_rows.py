@@ -46,7 +46,7 @@ def test_columns_of_padding_alone_are_cut():
 
 
 def test_served_answers_are_those_of_the_model():
-    # Of answers with equal texts only the best one counts, in each of the two contexts.
+    # Only the best of the answers with equal texts counts, in each of the two contexts.
     questions = ["who wrote it"] * 2
     contexts = ["ann it bob it ann it bob", "ann and ann é😀 it and it"]
     model, lengths = tiny_answerer.build(), []
