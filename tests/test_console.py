@@ -42,6 +42,7 @@ def test_streams_without_a_file_are_kept(monkeypatch):
     assert sys.stdout is sys.stderr is stream
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_files_do_not_get_the_numbers_of_closed_streams(closed, tmp_path):
     """Otherwise the log of TensorFlow's C++ code would go to a file of the run."""
