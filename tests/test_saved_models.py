@@ -5,6 +5,7 @@ import pickle
 import shutil
 from copy import deepcopy
 
+import keras
 import pytest
 from comparisons import assert_close
 from saved_copies import copies
@@ -73,8 +74,10 @@ def test_loaded_presets_can_be_saved_and_copied(name, tmp_path):
     model.save_to_preset(preset)
     assert sorted(path.name for path in preset.rglob("*")) == names
     assert (preset / "README.md").read_text() == card
-    in_place = {"in place": CLASSES[name].from_preset(str(preset))}
-    for way, copy in {**in_place, **copies(model, tmp_path)}.items():
+    loaded = {"in place": CLASSES[name].from_preset(str(preset))}
+    # On each backend, `test_quantization.py` copies small models in the same ways.
+    loaded |= copies(model, tmp_path) if keras.backend.backend() == "torch" else {}
+    for way, copy in loaded.items():
         assert_close(copy.get_weights(), model.get_weights(), message=way)
         # The last bit of a sum depends on addresses, and can move a rounded activation by a step.
         assert_close(ask(copy), expected, 0.01, message=way)

@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 
+import keras
 import pytest
 import tiny_resolver
 from processes import ROOT, run_python
@@ -208,9 +209,10 @@ if __name__ == "__main__":
     texts = ["Ann sold her book. She came."] * 2
     forked = [doc.to_json() for doc in nlp.pipe(texts, n_process=2)]
     single = [doc.to_json() for doc in nlp.pipe(texts)]
-    multiprocessing.set_start_method("spawn", force=True)
-    spawned = [doc.to_json() for doc in nlp.pipe(texts, n_process=2)]
-    assert forked == single == spawned
+    assert forked == single
+    if {keras.backend.backend() == "torch"}:  # Spawned processes are the same on each backend.
+        multiprocessing.set_start_method("spawn", force=True)
+        assert single == [doc.to_json() for doc in nlp.pipe(texts, n_process=2)]
 """
     path = pathlib.Path(preset).parent / "script.py"
     path.write_text(script)

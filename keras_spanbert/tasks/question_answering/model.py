@@ -202,7 +202,7 @@ class SpanBertQuestionAnswerer(SpanBertTask):
         answers, null_scores = self._decode(*columns, max_answer_length, threshold, batch_size)
         predictions = {name: found[0]["answer"] for name, found in zip(examples.ids, answers)}
         dataset = squad_dataset(examples)
-        score = functools.partial(squad, dataset, predictions, by_character=by_character)
+        score = functools.partial(squad, dataset, predictions, by_character)
         if has_all_answers:
             return score()
         null_scores = dict(zip(examples.ids, null_scores))

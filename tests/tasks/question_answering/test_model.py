@@ -63,6 +63,10 @@ def test_scores_by_character():
     assert model.evaluate_squad(rows)["f1"] == 0.0
     f1 = model.evaluate_squad(rows, by_character=True)["f1"]
     assert f1 == pytest.approx(100 * 2 * shared / (shared + 5))
+    rows = Examples(["a", "b"], ["who"] * 2, [context, "ann"], [None] * 2, [[context], []])
+    scores = model.evaluate_squad(rows, by_character=True)
+    assert model.null_threshold == scores["best_f1_thresh"]
+    assert scores["f1"] == scores["best_f1"] >= 50.0  # That of no answers.
 
 
 def test_blank_question_or_context_has_no_answer():
