@@ -177,8 +177,6 @@ def new_folder(path: str | os.PathLike) -> Iterator[str]:
                 # Some libraries create private files.
                 for made in [pathlib.Path(partial), *pathlib.Path(partial).rglob("*")]:
                     os.chmod(made, (0o777 if made.is_dir() else 0o666) & ~_UMASK)
-                if os.name == "nt" and disk.exists():
-                    disk.rmdir()  # Windows cannot rename to an existing path.
                 os.replace(partial, disk)
         except BaseException:
             with contextlib.suppress(OSError):  # Others may have written to it meanwhile.
@@ -269,10 +267,7 @@ def remove_partial(folder: str) -> None:
 
 def sync_to_disk(path: str | os.PathLike) -> None:
     """Flushes a file, or the names in a folder, to the disk."""
-    if os.name == "nt" and os.path.isdir(path):
-        return  # Windows cannot open folders.
-    # Windows flushes only files that are open for writing.
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

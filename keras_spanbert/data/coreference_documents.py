@@ -32,15 +32,9 @@ def check_document(document: dict, place: str = "document") -> int:
     is_dict = isinstance(document, dict)
     check(is_dict, place, "a document must be a dict with `sentences`", document)
     field(document, "doc_key", place, str)
-    lengths = {}
-    for name in ["sentences", *(["speakers"] if "speakers" in document else [])]:
-        lists = field(document, name, place, list)
-        for i, strings in enumerate(lists):
-            is_list = isinstance(strings, list) and all(isinstance(item, str) for item in strings)
-            check(is_list, place, f"`{name}` must be lists of strings", strings, f"{name}[{i}]=")
-        lengths[name] = [*map(len, lists)]
-    wanted = lengths["sentences"]
-    pairs = itertools.zip_longest(lengths.get("speakers", wanted), wanted, fillvalue="no list")
+    wanted = _lengths(document, "sentences", place)
+    lengths = _lengths(document, "speakers", place) if "speakers" in document else wanted
+    pairs = itertools.zip_longest(lengths, wanted, fillvalue="no list")
     rule = "`speakers` must be as long as `sentences`, list by list"
     for i, (length, other) in enumerate(pairs):
         check(length == other, place, rule, other, f"speakers[{i}] of {length} for ")
@@ -58,7 +52,7 @@ def check_document(document: dict, place: str = "document") -> int:
 
 
 def with_speakers(document: dict) -> dict:
-    """Returns a document with a speaker for each word. In words, each sentence may have one."""
+    """Returns a document with a speaker for each word. The speakers of words may be by sentence."""
     names, sentences = document.get("speakers"), document.get("sentences")
     are_strings = isinstance(names, list) and all(isinstance(x, str) for x in names)
     are_lists = isinstance(sentences, list) and all(isinstance(x, list) for x in sentences)
@@ -167,6 +161,15 @@ def pair_with_clusters(documents, predicted_clusters) -> list[tuple[dict, list]]
             f"{len(predicted_clusters)} for {len(documents)} documents"
         )
     return list(zip(documents, predicted_clusters))
+
+
+def _lengths(document, name, place):
+    """Returns the lengths of a document's lists of strings, after checking them."""
+    lists = field(document, name, place, list)
+    for i, strings in enumerate(lists):
+        is_list = isinstance(strings, list) and all(isinstance(item, str) for item in strings)
+        check(is_list, place, f"`{name}` must be lists of strings", strings, f"{name}[{i}]=")
+    return [*map(len, lists)]
 
 
 def _check_clusters(clusters, name, size, place):

@@ -142,7 +142,7 @@ def write_predictions(path: str | os.PathLike, task: str, examples, predictions)
     classes, ids = CLASSES[task_name(task)], set()
 
     def line(example, value, place):
-        add_id(ids, example["id"], place.replace("predictions", "examples"))
+        add_id(ids, example["id"], f"examples[{len(ids)}]")
         if classes and hasattr(value, "__index__") and value in range(len(classes)):
             value = classes[value]
         if classes is None and isinstance(value, numbers.Real) and math.isfinite(value):

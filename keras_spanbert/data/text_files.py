@@ -97,7 +97,8 @@ def _count_lines(file, start, stop):
     file.seek(start)
     num_lines = 0
     while data := file.read(min(_READ_BYTES, stop - file.tell())):
-        data += file.readline(stop - file.tell())
+        while data.endswith(b"\r") and file.tell() < stop:  # The next byte may be a newline.
+            data += file.read(1)
         num_lines += data.count(b"\n") + len(_BARE_RETURN.findall(data))
     return num_lines
 

@@ -152,7 +152,8 @@ class SpanBertMultipleChoicePreprocessor(LabelledPreprocessor):
             return y  # The call raises the error.
         choice = np.arange(mask.shape[1])
         is_right = ((choice == y[:, None]) & (mask > 0)).any(axis=1)
-        for row in np.flatnonzero(~is_right)[:1]:
+        if not is_right.all():
+            row = np.argmin(is_right)
             received = f"{y[row]} at {row}, a question of {mask[row].sum()} choices"
             raise ValueError(f"{LABEL_RULE}. Received: {received}")
         return y
