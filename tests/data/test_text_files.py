@@ -59,15 +59,16 @@ def test_memory_does_not_grow_with_a_line(tmp_path, monkeypatch):
     for name in ["_READ_BYTES", "_RANGE_BYTES"]:
         monkeypatch.setattr(text_files, name, 1 << 16)
     num_words = 1_000_000
-    path = write(tmp_path / "a.txt", b"word " * num_words)  # 5 MB
+    path = write(tmp_path / "a.txt", b"word " * num_words + b"\nend")  # 5 MB
     tracemalloc.start()
     try:
+        ranges = list(find_ranges(path, "line", count_lines=True))
         corpus = Corpus(path, "line")
         found = sum(len(text.split()) for text, _ in corpus.documents("all"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert found == num_words and corpus.num_documents == 1
+    assert found == num_words + 1 and corpus.num_documents == 2 == len(ranges)
     assert peak < 3_000_000
 
 
