@@ -137,7 +137,7 @@ def test_initialization_is_skipped_until_an_error():
 
 def test_kernels_of_heads_are_not_truncated_except_in_coreference():
     """A normal distribution has its standard deviation, and numbers far beyond it."""
-    keras.utils.set_random_seed(0)  # On PyTorch, 1 in 200,000 of Keras's numbers is not truncated.
+    keras.utils.set_random_seed(0)  # On PyTorch, Keras leaves 1 number in 240,000 as it is.
     for head, is_truncated in [
         (pooler(build(initializer_range=0.05)), False),
         (WeightedLayer({"dropout_rate": 0.0}, 0.05).dense("scores", 3), True),
