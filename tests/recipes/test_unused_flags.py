@@ -42,13 +42,16 @@ RUNS = [
     ("prepare", "train", ["--train_data=lines.jsonl", *SIZES, "--encoding_errors=replace"]),
     ("question_answering", "train", ["--strict_answers", "--attention_dropout=0.2"]),
     ("question_answering", "score", ["--max_answer_length=5", "--batch_size=2"]),
+    ("question_answering", "predict", ["--predictions=a.json"]),
     ("question_answering", "export", ["--max_answer_length=5"]),
     ("classification", "train", [*CELLS, "--seed=1", "--eval_every=1"]),
     ("classification", "train", ["--multi_label", "--label_separator=|", "--group_by_length"]),
     ("classification", "score", ["--selection_metric=macro_f1"]),
     ("classification", "predict", ["--predictions=a.csv", *CELLS]),
     ("relation_extraction", "train", ["--feature_mode=text", "--negative_label=no_relation"]),
+    ("relation_extraction", "score", []),
     ("multiple_choice", "train", ["--question_column=question"]),
+    ("multiple_choice", "predict", ["--predictions=a.csv"]),
     ("token_classification", "train", ["--words_column=words"]),
     ("token_classification", "score", ["--batch_size=2"]),
     ("coreference", "train", ["--ffnn_size=8", "--batch_size=1", "--dropout=0.2"]),
@@ -56,6 +59,7 @@ RUNS = [
     ("coreference", "predict",
      ["--predict_data=lines.txt", "--html=a.html", "--max_spans_in_memory=100",
       "--document_genre=nw", "--encoding_errors=replace"]),
+    ("coreference", "export", []),
 ]  # fmt: skip
 
 
